@@ -226,7 +226,7 @@ def test_more_readings_than_can_be_taken_at_once_are_taken_in_parts(service, pum
     lists += [b"[" + b",".join(bodies(VALUES)[240:] * 2) + b"]"]  # 120: never to be taken
     messages = [Message(body, f"offset {i}", "a", position={"offset": i + 1}) for i, body in enumerate(lists)]
     asyncio.run(asyncio.wait_for(intake.take(messages, {"offset": 7}), 30))
-    until(lambda: service.streams["a"].last.count == 240)
+    until(lambda: service.streams["a"].scoring.last.count == 240)
     service.recorder.flush()
     assert problems_of(service.store, "a", VALUES[:240], pump[0]) == []
     assert intake.connection.set_aside == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import naive_serve
 from cometad.connect.contract import ReadingBatch
 from cometad.serve.arrivals import admit
-from cometad.serve.live_stream import LiveStream
+from cometad.serve.live_stream import LiveStream, StreamRow
 from cometad.serve.models import StreamSettings
 from contract import is_a_sentence
 
@@ -22,7 +22,7 @@ BATCHES = st.lists(
 
 
 def stream_of(late="refuse"):
-    return LiveStream(1, "s", StreamSettings(detector="d", late=late), detector=None, layout=None)
+    return LiveStream(StreamRow(1, "s", StreamSettings(detector="d", late=late)), detector=None, layout=None)
 
 
 def batch_of(readings, first=0):
@@ -99,7 +99,7 @@ def test_the_times_of_readings_without_any_never_go_back():
 @pytest.mark.parametrize(("resample", "time"), [(None, 1e300), (None, -1e16), ("2s:mean", 1e13), ("2s:mean", -1e11)])
 def test_times_that_nothing_can_show_are_refused_at_the_door(resample, time):
     stream = stream_of()
-    stream.settings = StreamSettings(detector="d", resample=resample)
+    stream.change(settings=StreamSettings(detector="d", resample=resample))
     stream.arrivals.dates.seconds(0.0, 1)
     for readings in ([(time, None)], [(time, 1)]):
         admitted, receipt = admit(batch_of(readings), stream, stream.arrivals, 0.0, lambda at: False)

@@ -6,6 +6,7 @@ import json
 import tempfile
 import threading
 import time
+from collections import defaultdict
 
 import httpx
 import numpy as np
@@ -19,10 +20,9 @@ from cometad import BASELINES, Budget, Comet
 from cometad.data.resample import Resampling
 from cometad.live.grid import Grid
 from cometad.live.session import Session
-from cometad.serve import exports, recorder, stored_detectors
-from cometad.serve import service as service_module
+from cometad.serve import history_queries, recorder, scorer, stored_detectors
 from cometad.serve.api import live
-from cometad.serve.live_stream import LiveStream, threshold_of
+from cometad.serve.live_stream import Arrivals, LiveStream, Scoring, threshold_of
 from cometad.serve.models import EventSummary, StreamSettings
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
@@ -351,17 +351,23 @@ def test_verdicts_are_kept_and_normal_teaches_until_it_is_withdrawn(running, pum
     assert events_of(client, "taught")[-1]["verdict"] == "normal"
 
 
-def test_only_the_scorer_writes_the_open_event_of_a_stream(running, monkeypatch):
+def test_each_part_of_a_stream_has_one_thread_that_writes_it(running, monkeypatch):
     _, client = running
     put(client, "one-writer")
-    writers, write = set(), LiveStream.__setattr__
+    writers = defaultdict(set)
 
-    def noted(stream, name, value):
-        if name == "open_event" and stream.name == "one-writer":
-            writers.add(threading.current_thread().name)
-        write(stream, name, value)
+    def watch(kind):
+        write = kind.__setattr__
 
-    monkeypatch.setattr(LiveStream, "__setattr__", noted)
+        def noted(part, name, value):
+            if name in vars(part):  # else it is being made
+                writers[name if kind is LiveStream else kind.__name__].add(threading.current_thread().name)
+            write(part, name, value)
+
+        monkeypatch.setattr(kind, "__setattr__", noted)
+
+    for kind in (LiveStream, Arrivals, Scoring):
+        watch(kind)
     post(client, "one-writer", as_readings(VALUES[:66]))
     event = until(lambda: events_of(client, "one-writer"))[0]
     said = client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).json()
@@ -369,7 +375,8 @@ def test_only_the_scorer_writes_the_open_event_of_a_stream(running, monkeypatch)
     assert (shown["number"], shown["verdict"], shown["verdict_at"]) == (1, "normal", said["verdict_at"])
     post(client, "one-writer", as_readings(VALUES[66:110], first=66))
     until(lambda: client.get("/v1/streams/one-writer").json()["open_event"] is None)
-    assert writers == {"cometad-scorer"}
+    recorder, scorer = {"cometad-recorder"}, {"cometad-scorer"}
+    assert writers == {"Arrivals": recorder, "arrivals": recorder, "Scoring": scorer, "shown": scorer}
 
 
 def test_an_event_takes_nothing_over_from_the_one_before(running):
@@ -378,7 +385,7 @@ def test_an_event_takes_nothing_over_from_the_one_before(running):
     post(client, "put-back", as_readings(VALUES[:110]))
     event = until(lambda: client.get("/v1/streams/put-back/events?state=closed").json()["events"])[0]
     stale = EventSummary(**event | {"state": "open", "verdict": "normal", "verdict_at": START})
-    service.scorer.do(lambda: setattr(service.stream("put-back"), "open_event", stale)).result()
+    service.scorer.do(lambda: setattr(service.stream("put-back").scoring, "open_event", stale)).result()
     post(client, "put-back", as_readings(VALUES[110:200], first=110))
     found = until(lambda: [one for one in events_of(client, "put-back") if one["number"] == 2])[0]
     assert found["start_time"] == START + found["start"]
@@ -547,7 +554,7 @@ def test_an_export_can_be_read_back(running):
 
 def test_a_stream_that_the_database_did_not_give_is_opened_soon(running, pump, monkeypatch):
     service, client = running
-    monkeypatch.setattr(service_module, "RETRY", 0.05)
+    monkeypatch.setattr(scorer, "RETRY", 0.05)
     tries, opened = [], service.scorer.open
 
     def fail_twice(stream):
@@ -558,7 +565,7 @@ def test_a_stream_that_the_database_did_not_give_is_opened_soon(running, pump, m
 
     monkeypatch.setattr(service.scorer, "open", fail_twice)
     put(client, "opened-late")
-    until(lambda: service.stream("opened-late").session is not None)
+    until(lambda: service.stream("opened-late").scoring.session is not None)
     assert len(tries) == 3
     assert client.get("/v1/streams/opened-late").json()["state"] == "waiting"
     monkeypatch.undo()
@@ -572,7 +579,7 @@ def test_a_stretch_that_is_too_large_for_one_export_is_refused(running, monkeypa
     post(client, "large", as_readings(VALUES[:100]))
     post(client, "large", as_readings(VALUES[100:110], first=100))
     settled(client, "large", 110)
-    monkeypatch.setattr(exports, "MOST_BYTES", 10 * len(NAMES) * 8)  # ten readings
+    monkeypatch.setattr(history_queries, "MOST_BYTES", 10 * len(NAMES) * 8)  # ten readings
     assert is_refusal(client.get("/v1/streams/large/export?what=readings"))
     part = client.get(f"/v1/streams/large/export?what=readings&from={START + 100}")
     assert pl.read_parquet(io.BytesIO(part.content)).height == 10
@@ -630,7 +637,7 @@ def test_a_stream_that_cannot_be_saved_at_the_end_does_not_keep_the_others_from_
             put(client, name)
             post(client, name, as_readings(VALUES[:100]))
             settled(client, name, 100)
-        service.stream("bad").session.snapshot = fail
+        service.stream("bad").scoring.session.snapshot = fail
         good = service.stream("good").id
     assert [one["stream"] for one in logs if one["event"] == "snapshot not saved"] == ["bad"]
     with in_process(tmp_path) as (service, client):
@@ -1151,7 +1158,7 @@ def test_listeners_are_shown_a_block_of_scores_once_it_is_complete(running):
     before = client.get("/v1/streams/blocks").json()
 
     def half_a_block():  # as the scorer does it; everybody else may look at any moment
-        stream.last.add(np.full(2000, START), np.full((2000, 3), 99.0))
+        stream.scoring.last.add(np.full(2000, START), np.full((2000, 3), 99.0))
         box.add_points(stream, np.array([START]), np.full((1, 3), 99.0))
 
     service.scorer.do(half_a_block).result()
@@ -1219,7 +1226,7 @@ def test_a_silent_stream_says_so(running):
     put(client, "silent", period="500ms")
     post(client, "silent", as_readings(VALUES[:5]))
     settled(client, "silent", 5)
-    service.stream("silent").last_received -= 60
+    service.stream("silent").arrivals.last_received -= 60
     state = client.get("/v1/streams/silent").json()
     assert state["state"] == "silent"
     assert state["reason"].startswith("No reading for 6")

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy import create_engine, delete, select, text
 
 from cometad.connect.contract import Lost, Position
 from cometad.connect.intake import Connection, Intake, Message
-from cometad.serve.members.ownership import LOCKS
+from cometad.serve.members import LOCKS
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
 from serve_case import (
@@ -53,7 +54,7 @@ def test_a_stream_created_in_one_process_takes_readings_in_another(pair, pump):
     put(first, "a")
     assert second.get("/v1/streams/a").json()["detector"] == "pump"
     post(second, "a", READINGS[:200])
-    assert owner(one, "a") == two.ownership.id
+    assert owner(one, "a") == two.members.id
     found = settled(first, "a", 200)
     assert found["scores"] == expected(pump[0], VALUES[:200])[0]
 
@@ -75,8 +76,8 @@ def test_one_process_alone_sends_the_messages_of_a_stream(pair):
     post(second, "a", READINGS[:10])
     until(lambda: {"a", "b"} <= two.streams.keys() and owner(one, "b") is None)  # it is idle, so it was released
     owned, free = one.streams["a"].id, one.streams["b"].id
-    assert set(two.ownership.in_charge({owned, free})) == {owned}
-    assert set(one.ownership.in_charge({owned, free})) == {free}  # the oldest one leads
+    assert set(two.members.in_charge({owned, free})) == {owned}
+    assert set(one.members.in_charge({owned, free})) == {free}  # the oldest one leads
 
 
 def test_readings_for_a_stream_of_another_process_are_refused_with_its_name(pair):
@@ -94,7 +95,7 @@ def test_readings_for_a_stream_of_another_process_are_refused_with_its_name(pair
     assert second.post("/v1/streams/a/pause").status_code == 409
     assert second.delete("/v1/streams/a").status_code == 409
     assert post(first, "a", READINGS[10:20])["accepted"] == 10
-    assert owner(one, "a") == one.ownership.id
+    assert owner(one, "a") == one.members.id
 
 
 def test_a_released_stream_goes_on_elsewhere_and_back_as_if_it_had_never_moved(pair, pump):
@@ -123,7 +124,7 @@ def test_what_was_read_while_another_process_had_a_stream_is_read_again(pair, pu
     one.recorder.flush()
     if dies:
         with one.store.write() as connection:  # as others do with the dead
-            connection.execute(delete(schema.members).where(schema.members.c.id == one.ownership.id))
+            connection.execute(delete(schema.members).where(schema.members.c.id == one.members.id))
     else:
         one.sharing.release(["a"])
     assert post(second, "a", READINGS[200:])["accepted"] == 200
@@ -135,7 +136,7 @@ def test_a_stream_whose_first_readings_are_on_their_way_is_scored_before_it_is_r
     (one, first), (_, second) = pair
     put(first, "a")
     one.sharing.take(one.streams["a"])
-    one.scorer.do(lambda: setattr(one.streams["a"], "session", None)).result()  # as after it was read from disk
+    one.scorer.do(lambda: setattr(one.streams["a"].scoring, "session", None)).result()  # as after it was read from disk
     flush = one.recorder.flush
 
     def readings_come(*stream):
@@ -146,7 +147,7 @@ def test_a_stream_whose_first_readings_are_on_their_way_is_scored_before_it_is_r
     monkeypatch.setattr(one.recorder, "flush", readings_come)
     one.sharing.release(["a"])
     assert owner(one, "a") is None
-    assert one.streams["a"].scored_seq == 100
+    assert one.streams["a"].scoring.scored_seq == 100
     post(second, "a", READINGS[100:])
     assert settled(second, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
 
@@ -155,7 +156,7 @@ def test_a_stream_that_cannot_be_released_goes_on(pair, pump, monkeypatch):
     (one, first), _ = pair
     put(first, "a")
     post(first, "a", READINGS[:100])
-    monkeypatch.setattr("cometad.serve.members.sharing.TRIES", 0)  # as if readings never ended
+    monkeypatch.setattr("cometad.serve.sharing.TRIES", 0)  # as if readings never ended
     one.sharing.release(["a"])
     post(first, "a", READINGS[100:])
     assert settled(first, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
@@ -203,7 +204,7 @@ def test_a_stream_that_may_have_been_released_is_not_scored_by_two(pair, pump, m
     with monkeypatch.context() as patch:
         failing_after(one.store, patch)
         with pytest.raises(StorageError):
-            one.ownership.release([one.streams["a"]])
+            one.members.release([one.streams["a"]])
     post(second, "a", READINGS[100:200])
     assert first.post("/v1/streams/a/readings", json=READINGS[200:]).status_code == 409
     post(second, "a", READINGS[200:])
@@ -211,12 +212,12 @@ def test_a_stream_that_may_have_been_released_is_not_scored_by_two(pair, pump, m
 
 
 def test_a_stream_that_was_not_released_because_of_an_error_is_released_later(pair, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.members.sharing.LEFT_FOR", 0.0)
+    monkeypatch.setattr("cometad.serve.sharing.LEFT_FOR", 0.0)
     (one, first), (_, second) = pair
     put(first, "a")
     post(first, "a", READINGS[:100])
     settled(first, "a", 100)
-    one.ownership.doubt([one.streams["a"]])
+    one.members.doubt([one.streams["a"]])
     one.sharing.tick()
     assert owner(one, "a") is None
     post(second, "a", READINGS[100:])
@@ -283,10 +284,10 @@ def test_a_process_that_was_taken_for_dead_changes_no_stream(pair):
     assert first.post("/v1/streams/c/pause").status_code == 200
     event = until(lambda: first.get("/v1/streams/a/events").json()["events"])[0]
     one.recorder.flush()
-    one.ownership._lock.acquire()  # it does not notice
+    one.members._lock.acquire()  # it does not notice
     try:
         with one.store.write() as connection:
-            connection.execute(delete(schema.members).where(schema.members.c.id == one.ownership.id))
+            connection.execute(delete(schema.members).where(schema.members.c.id == one.members.id))
         for name in ("a", "b", "c"):
             post(second, name, READINGS[100:110])
         assert all(one.streams[name].owned for name in ("a", "b", "c"))
@@ -296,7 +297,7 @@ def test_a_process_that_was_taken_for_dead_changes_no_stream(pair):
             first.post("/v1/streams/c/resume"),
         ]
     finally:
-        one.ownership._lock.release()
+        one.members._lock.release()
     assert [answer.status_code for answer in answers] == [503, 503, 503]
     answer = first.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"})
     assert answer.status_code in (409, 503), answer.text
@@ -316,9 +317,9 @@ def test_a_process_that_is_stopped_within_a_transaction_does_not_stop_the_others
 
     def stop_within():
         with one.store.write() as connection:
-            one.ownership.fence(connection)
+            one.members.fence(connection)
             cut(one)
-            with one.ownership._lock:  # no sign of life
+            with one.members._lock:  # no sign of life
                 post(second, "a", READINGS[10:20])
 
     with pytest.raises(StorageError):  # PostgreSQL ended it
@@ -328,15 +329,15 @@ def test_a_process_that_is_stopped_within_a_transaction_does_not_stop_the_others
 def test_a_process_gives_signs_of_life_again_once_the_database_is_back(pair):
     (one, _), _ = pair
     engine = one.store.engine
-    with one.ownership._lock:
+    with one.members._lock:
         cut(one)
         one.store.engine = create_engine("postgresql+psycopg://127.0.0.1:1/nothing")
         for _ in range(2):
             with pytest.raises(StorageError):
-                one.ownership._signed()
+                one.members._signed()
         one.store.engine = engine
-        one.ownership._signed()  # false if the other process was quicker
-        assert one.ownership._link is not None
+        one.members._signed()  # false if the other process was quicker
+        assert one.members._link is not None
 
 
 def test_signs_of_life_do_not_wait_for_the_scorer(pair):
@@ -347,13 +348,13 @@ def test_signs_of_life_do_not_wait_for_the_scorer(pair):
     stuck = threading.Event()
     one.scorer.do(lambda: stuck.wait(60))
     one.sharing._idle = ["a"]
-    one.streams["a"].fed = False
+    one.streams["a"].arrivals.fed = False
     try:
         until(lambda: not one.sharing._idle)  # it waits now
 
         def seen():
             with two.store.read() as connection:
-                own = schema.members.c.id == one.ownership.id
+                own = schema.members.c.id == one.members.id
                 return connection.execute(select(schema.members.c.seen).where(own)).scalar_one()
 
         before = seen()
@@ -366,17 +367,17 @@ def test_a_part_is_left_with_all_that_was_on_its_way(pair, monkeypatch):
     (one, first), (two, second) = pair
     put(first, "a")
     lines = [Message(b'{"flow": %d, "level": 0, "heat": 0}' % i, str(i), "a") for i in range(20)]
-    may, wait_for_work, release = threading.Event(), one.recorder._wait_for_work, one.sharing.release
+    may, next_round, release = threading.Event(), one.recorder._next_round, one.sharing.release
 
     def held():
         while not may.is_set():
-            one.recorder._wake.wait(0.01)
-        wait_for_work()
+            time.sleep(0.01)
+        return next_round()
 
     def released(names):
         release(names)
         may.set()  # what is on its way is stored now, at the worst moment
-        until(lambda: not one.recorder._requests and not one.recorder._busy)
+        until(lambda: not one.recorder._requests and not one.recorder._running)
 
     async def steps():
         mine, theirs = (Intake(service, Connection("c", "nats://x")) for service in (one, two))
@@ -384,7 +385,7 @@ def test_a_part_is_left_with_all_that_was_on_its_way(pair, monkeypatch):
         assert (await part.take(lines[:10], 10)).accepted == 10
         release(["a"])
         one.sharing.take(one.streams["a"])  # with nothing to save
-        monkeypatch.setattr(one.recorder, "_wait_for_work", held)
+        monkeypatch.setattr(one.recorder, "_next_round", held)
         one.recorder.wake()
         monkeypatch.setattr(one.sharing, "release", released)
         task = asyncio.create_task(part.take(lines[10:], 20))
@@ -408,11 +409,11 @@ def test_a_released_stream_that_nobody_took_needs_no_reading_from_disk(pair):
     settled(first, "a", 50)
     one.sharing.release(["a"])
     known = one.streams["a"]
-    session = known.session
+    session = known.scoring.session
     post(first, "a", READINGS[50:60])
     settled(first, "a", 60)
     assert one.streams["a"] is known
-    assert known.session is session
+    assert known.scoring.session is session
 
 
 def test_a_stream_of_another_process_is_shown_as_it_is_stored(pair):
@@ -457,7 +458,7 @@ def cut(service):
         "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = :locks AND objid::int = :id"
     )
     with service.store.write() as connection:
-        pid = connection.execute(holder, {"locks": LOCKS, "id": service.ownership.id}).scalar_one()
+        pid = connection.execute(holder, {"locks": LOCKS, "id": service.members.id}).scalar_one()
         connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
 
 
@@ -468,16 +469,16 @@ def test_a_process_without_its_lock_loses_its_streams_and_writes_nothing_more(pa
     for name in ("a", "b"):
         post(first, name, READINGS[:100])
         settled(first, name, 100)
-    one.ownership._lock.acquire()  # no sign of life until the other process has noticed
-    before, old = one.ownership.id, one.streams["a"]
+    one.members._lock.acquire()  # no sign of life until the other process has noticed
+    before, old = one.members.id, one.streams["a"]
     cut(one)
     until(lambda: second.post("/v1/streams/a/readings", json=READINGS[100:200]).status_code == 200)
     assert old.owned
-    one.ownership._lock.release()
+    one.members._lock.release()
     answer = first.post("/v1/streams/a/readings", json=READINGS[150:300])  # 100 to 150 would be missing
     assert answer.status_code == 409, answer.text
     assert old.gone
-    assert one.ownership.id not in (before, None)
+    assert one.members.id not in (before, None)
     assert post(first, "b", READINGS[100:200])["accepted"] == 100
     post(second, "a", READINGS[200:])
     assert settled(second, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
@@ -488,11 +489,11 @@ def test_a_process_that_loses_its_lock_for_a_moment_keeps_its_streams(pair):
     (one, first), _ = pair
     put(first, "a")
     post(first, "a", READINGS[:50])
-    before = one.ownership.id
+    before = one.members.id
     cut(one)
-    assert one.ownership._signed()
+    assert one.members._signed()
     assert post(first, "a", READINGS[50:100])["accepted"] == 50
-    assert one.ownership.id == before
+    assert one.members.id == before
 
 
 def test_two_processes_that_join_the_chunks_of_a_stream_at_once_lose_none(pair, monkeypatch):
@@ -578,11 +579,11 @@ def test_a_killed_process_leaves_its_streams_to_the_others(tmp_path, postgres, p
         found = settled(client, "a", 400)
         assert found["scores"] == expected(pump[0], VALUES)[0]
         assert found["times"][0] == START
-        assert other.ownership.alone
+        assert other.members.alone
 
 
 def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(tmp_path, postgres, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.members.ownership.DEAD_AFTER", 3.0)
+    monkeypatch.setattr("cometad.serve.members.DEAD_AFTER", 3.0)
     database = postgres()
     with (
         Server(tmp_path / "stopped", f"--database={database}") as server,
@@ -602,14 +603,14 @@ def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(t
 
 
 def test_readings_that_a_dead_process_had_not_scored_are_scored_by_another(pair, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.members.sharing.LEFT_FOR", 0.0)
+    monkeypatch.setattr("cometad.serve.sharing.LEFT_FOR", 0.0)
     (one, first), (two, second) = pair
     put(first, "a")
     stuck = threading.Event()
     one.scorer.do(lambda: stuck.wait(60))
     post(first, "a", READINGS[:100])
     with two.store.write() as connection:  # as if it had died
-        connection.execute(schema.members.delete().where(schema.members.c.id == one.ownership.id))
+        connection.execute(schema.members.delete().where(schema.members.c.id == one.members.id))
     two.sharing.tick()
     assert settled(second, "a", 100)["scores"] == expected(pump[0], VALUES[:100])[0]
     assert owner(two, "a") is None

@@ -43,7 +43,7 @@ def test_a_stream_of_format_1_goes_on_as_if_nothing_had_happened(folder):
         service.start()
         until(lambda: service.ready)
         stream = service.stream("pump-1")
-        session = stream.detector.stream(alerts=stream.session._stream._alerts)
+        session = stream.detector.stream(alerts=stream.scoring.session._stream._alerts)
         with listening(service) as client:
             events = client.get("/v1/events?state=closed").json()["events"]
             called = [event for event in events if event["verdict"] == "normal"]

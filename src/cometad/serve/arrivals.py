@@ -1,16 +1,22 @@
 """Put arriving readings in order: which are new, which are repeated, and which are late."""
 
+import json
+import operator
+import time as clock
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from sqlalchemy import Connection
 
 from cometad.arrays import Floats
-from cometad.connect.contract import ReadingBatch, Receipt, Refusal
+from cometad.connect.contract import Elsewhere, ReadingBatch, Receipt, Refusal, UnknownStream
 from cometad.errors import InputError
 from cometad.serve.live_stream import Arrivals, LiveStream
+from cometad.serve.storage.history import HistoryRows, KnownTimes, chunk
 
 AHEAD = 86_400.0  # seconds that a reading may be ahead: one with a wrong year would make all others late
 
@@ -32,7 +38,7 @@ def admit(
     `known` tells. Any other reading that is not after the one before is late: it is refused, or dropped if the settings
     of the stream say so.
     """
-    if not any(sequence is not None for sequence in batch.sequences):
+    if batch.sequences.count(None) == len(batch.sequences):
         quick = _all_new(batch, stream, arrivals, received)
         if quick is not None:
             return quick
@@ -43,21 +49,21 @@ def _all_new(
     batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float
 ) -> tuple[Admitted, Receipt] | None:
     """Fast path: every reading has a time after the one before. None for any other batch."""
-    if arrivals.timed is False or any(time is None for time in batch.times):
+    if arrivals.timed is False or None in batch.times:
         return None
     dates = copy(arrivals.dates)
     try:
-        ats = np.array(dates.seconds_of_many(batch.times, batch.lines), np.float64)
+        ats: list[Any] = dates.seconds_of_many(batch.times, batch.lines)
     except InputError:
         return None
     before = -np.inf if arrivals.last_at is None else arrivals.last_at
-    in_order = ats[0] > before and (np.diff(ats) > 0).all() and ats[-1] <= received + AHEAD
+    in_order = all(map(operator.lt, [before, *ats], ats)) and ats[-1] <= received + AHEAD
     if not (in_order and stream.can_have(ats[0]) and stream.can_have(ats[-1])):
         return None
-    arrivals.dates = dates
-    arrivals.timed, arrivals.last_at = True, float(ats[-1])
+    arrivals.keep_dates(dates)
+    arrivals.timed, arrivals.last_at = True, ats[-1]
     arrivals.next_seq += len(ats)
-    return Admitted(ats, batch.values, batch.times[-1]), Receipt(accepted=len(ats))
+    return Admitted(np.array(ats), batch.values, batch.times[-1]), Receipt(accepted=len(ats))
 
 
 def _one_by_one(
@@ -112,7 +118,7 @@ def _moment(time: str | float | None, line: int, stream: LiveStream, arrivals: A
         raise InputError(f"Reading {line}: the time {time} is more than a day ahead of the clock here. Correct it.")
     if not stream.can_have(at):
         raise InputError(f"Reading {line}: the time {time} is out of range. Correct that reading and send it again.")
-    arrivals.dates = dates  # a reading that is refused does not decide how times are written
+    arrivals.keep_dates(dates)  # a reading that is refused does not decide how times are written
     return at
 
 
@@ -121,3 +127,60 @@ def _late(stream: LiveStream, arrivals: Arrivals, receipt: Receipt, problem: str
     if stream.settings.late == "refuse":
         raise InputError(f"{problem} Send readings in time order.")
     receipt.dropped += 1
+
+
+class Accepted(NamedTuple):
+    """Readings of a stream that are on disk and wait to be scored."""
+
+    stream: LiveStream
+    rows: HistoryRows
+    since: float  # when they were accepted, by a clock that never goes back
+
+
+class Admission:
+    """The readings of one transaction: chunks to write, readings to score, and the arrivals of streams after them."""
+
+    def __init__(
+        self, connection: Connection, streams: Mapping[str, LiveStream], elsewhere: Mapping[str, Elsewhere]
+    ) -> None:
+        self._connection, self._streams, self._elsewhere = connection, streams, elsewhere
+        self._received, self._since = clock.time(), clock.monotonic()
+        self._times: dict[int, KnownTimes] = {}  # of streams with readings that may be repeated
+        self.chunks: list[dict[str, Any]] = []
+        self.accepted: list[Accepted] = []
+        self.arrivals: dict[str, tuple[LiveStream, Arrivals]] = {}
+
+    def take(self, batch: ReadingBatch, total: Receipt) -> None:
+        """Admit the readings of a stream, unless another process has it; adds to the receipt what became of them."""
+        if batch.stream in self._elsewhere:
+            total.elsewhere.append((batch, self._elsewhere[batch.stream]))
+            return
+        stream = self._streams.get(batch.stream)
+        if stream is None or batch.names != stream.layout.names:  # deleted or changed meanwhile
+            reason = str(UnknownStream(batch.stream))
+            total.refused += [Refusal(line, batch.stream, reason) for line in batch.lines]
+            return
+        arrivals = self.after(stream)
+        first = arrivals.next_seq
+        admitted, receipt = admit(batch, stream, arrivals, self._received, partial(self._is_known, stream.id))
+        total.add(receipt)
+        if len(admitted.ats):
+            rows = HistoryRows(first, admitted.ats, admitted.values)
+            last = {"last_time": json.dumps(admitted.last_time), "last_sequence": arrivals.last_sequence}
+            self.chunks.append(chunk(stream.id, rows) | last)
+            self.accepted.append(Accepted(stream, rows, self._since))
+            arrivals.last_received, arrivals.fed = self._received, True
+
+    def after(self, stream: LiveStream) -> Arrivals:
+        """The arrivals of a stream after what was admitted so far; kept once the transaction is on disk."""
+        if stream.name not in self.arrivals:
+            self.arrivals[stream.name] = (stream, stream.arrivals.copy())
+        return self.arrivals[stream.name][1]
+
+    def _is_known(self, stream_id: int, at: float) -> bool:
+        """Whether there is a reading of this time, on disk or among those to write."""
+        known = self._times.setdefault(stream_id, KnownTimes(self._connection, stream_id))
+        if at in known:
+            return True
+        own = (one for one in self.chunks if one["stream_id"] == stream_id and one["first_at"] <= at <= one["last_at"])
+        return any(at in np.frombuffer(one["ats"], "<f8") for one in own)

@@ -3,8 +3,7 @@
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,10 @@ from cometad.comet import Comet
 from cometad.connect.contract import Busy, ReadingBatch
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import CometadError, InputError
+from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DemoState, StreamSettings
+from cometad.serve.recorder import Recorder
+from cometad.serve.stored_detectors import StoredDetectors
 
 NAME = "demo"
 PERIOD = 0.1  # seconds between readings
@@ -30,13 +32,12 @@ class DemoPlant:
 
     def __init__(
         self,
-        is_there: Callable[[], bool],
-        add_detector: Callable[[str, bytes], Any],
+        streams: Mapping[str, LiveStream],
+        detectors: StoredDetectors,
+        recorder: Recorder,
         put_stream: Callable[[str, StreamSettings], Any],
-        submit: Callable[[list[ReadingBatch]], "Future[Any]"],
     ) -> None:
-        self._is_there, self._add_detector, self._put_stream = is_there, add_detector, put_stream
-        self._submit = submit
+        self._streams, self._detectors, self._recorder, self._put_stream = streams, detectors, recorder, put_stream
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._running = False
@@ -74,7 +75,7 @@ class DemoPlant:
     def _run(self) -> None:
         try:
             plant = synthetic_plant(seed=1)
-            if not self._is_there():
+            if NAME not in self._streams:
                 self._prepare(plant)
             self._running = True
             while not self._end.is_set():
@@ -87,7 +88,7 @@ class DemoPlant:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "demo.comet"
             Comet().fit(plant.frames()[0]).save(file)
-            self._add_detector(NAME, file.read_bytes())
+            self._detectors.add(NAME, file.read_bytes())
         self._put_stream(NAME, SETTINGS)
 
     def _feed(self, plant: Plant) -> None:
@@ -102,7 +103,7 @@ class DemoPlant:
                 NAME, plant.names, np.asarray(rows, np.float64), times, none, list(range(1, len(rows) + 1))
             )
             try:
-                receipt = self._submit([batch]).result()
+                receipt = self._recorder.submit([batch]).result()
                 for _, reason in receipt.elsewhere:
                     raise reason
                 if receipt.refused:  # its stream was deleted

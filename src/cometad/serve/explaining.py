@@ -40,7 +40,7 @@ def variables_between(store: Store, stream: LiveStream, start: float, stop: floa
 
 def explain_event(store: Store, stream: LiveStream, row: Any) -> Explained | None:
     """Which variables raised the score of an event; None if its readings are gone or were of another detector."""
-    if row.start < stream.first_step:
+    if row.start < stream.row.first_step:
         return None
     stop = min(row.stop, row.start + MOST_STEPS)
     explained = _explained(store, stream, row.start, stop, AROUND)
@@ -78,9 +78,9 @@ def _explained(
     store: Store, stream: LiveStream, start: int, stop: int, around: int = 0
 ) -> tuple[Explanation, Floats] | None:
     """An explanation of the steps from `start` to `stop`, and the times of the rows it shows: also some `around`."""
-    if stream.lost_detector or not stream.detector.can_explain:
+    if stream.row.lost_detector or not stream.detector.can_explain:
         return None
-    rows = _scored_rows(store, stream, max(start - BEFORE, stream.first_step), stop + around)
+    rows = _scored_rows(store, stream, max(start - BEFORE, stream.row.first_step), stop + around)
     inside = (max(start, rows.first) - rows.first, min(stop, rows.stop) - rows.first)
     if inside[1] <= inside[0]:
         return None
@@ -97,16 +97,16 @@ def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> His
     resampling = resampling_of(stream.settings)
     with store.read() as connection:
         if resampling is None:
-            offset = stream.first_seq - stream.first_step
+            offset = stream.row.first_seq - stream.row.first_step
             rows = by_number(
-                connection, schema.readings, stream.id, max(start + offset, stream.first_seq), stop + offset
+                connection, schema.readings, stream.id, max(start + offset, stream.row.first_seq), stop + offset
             )
             return HistoryRows(rows.first - offset, rows.ats, rows.cells)
         steps = by_number(connection, schema.scores, stream.id, start, stop)
         if not len(steps.ats):
             return HistoryRows(start, np.empty(0), np.empty((0, len(stream.layout.names))))
         until = steps.ats[-1] + parse_period(resampling.period) / 1e6
-        found = by_time(connection, schema.readings, stream.id, steps.ats[0], until, stream.first_seq)
+        found = by_time(connection, schema.readings, stream.id, steps.ats[0], until, stream.row.first_seq)
     grid = Grid(resampling, stream.detector.names_)
     bins = [
         bin for at, row in zip(found.ats, found.cells.tolist(), strict=True) for bin in grid.admit(Reading(0, row, at))

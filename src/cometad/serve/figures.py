@@ -111,11 +111,11 @@ class _Gauges:
             if numbers.score is not None and numbers.threshold is not None:
                 score.add_metric([stream.name], numbers.score)
                 threshold.add_metric([stream.name], numbers.threshold)
-            event = stream.open_event
+            event, used_share = numbers.open_event, stream.budget_used
             opened.add_metric([stream.name], float(event is not None))
             alert.add_metric([stream.name], float(event is not None and event.level == "alert"))
-            if numbers.budget_used is not None:
-                used.add_metric([stream.name], numbers.budget_used)
+            if used_share is not None:
+                used.add_metric([stream.name], used_share)
         yield from (score, threshold, opened, alert, used)
 
 

@@ -8,7 +8,7 @@ restart, and keeps its detector when the fleet is fitted again. Delete the strea
 import hashlib
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import structlog
 from cometad.connect.contract import UnknownStream
 from cometad.errors import CometadError, ParameterError
 from cometad.fleet.fleet import Fleet
+from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import StreamSettings, is_name
+from cometad.serve.stored_detectors import StoredDetectors
 
 LONGEST = 80  # characters of an entity's name that are kept in a name that had to be changed
 
@@ -37,15 +39,17 @@ def stream_name(entity: str) -> str:
 
 
 class FleetStreams:
-    """Opens the streams of a fleet; without a fleet, it opens none.
-
-    `keep` stores a detector, `create` creates a stream.
-    """
+    """Opens the streams of a fleet; without a fleet, it opens none. `create` creates a stream."""
 
     def __init__(
-        self, folder: Path | None, keep: Callable[[str, bytes], Any], create: Callable[[str, StreamSettings], Any]
+        self,
+        folder: Path | None,
+        streams: Mapping[str, LiveStream],
+        detectors: StoredDetectors,
+        create: Callable[[str, StreamSettings], Any],
     ) -> None:
-        self._keep, self._create, self._lock = keep, create, threading.Lock()
+        self._streams, self._detectors, self._create = streams, detectors, create
+        self._lock = threading.Lock()
         self._fleet = None if folder is None else Fleet.load(folder)
         self._entities = {stream_name(entity): entity for entity in self._fleet or ()}
         if self._fleet is not None and len(self._entities) < len(self._fleet):
@@ -56,11 +60,13 @@ class FleetStreams:
 
     def open(self, name: str) -> None:
         """Create the stream of an entity, if the fleet has one of this name; raises `UnknownStream` if that fails."""
-        if self._fleet is None or name not in self._entities:
+        if self._fleet is None or name in self._streams or name not in self._entities:
             return
         with self._lock:
+            if name in self._streams:  # another request was quicker
+                return
             try:
-                self._keep(name, self._fleet.content(self._entities[name]))
+                self._detectors.add(name, self._fleet.content(self._entities[name]))
                 self._create(name, StreamSettings(detector=name))
             except CometadError as error:
                 _log.error("stream of the fleet not opened", stream=name, problem=str(error))

@@ -1,22 +1,24 @@
-"""Questions about the past of a stream: its scores, its variables, its events, and which events looked alike."""
+"""What people ask about the past of a stream: scores, events with their explanations, and files of both."""
 
-from typing import Any
+from pathlib import Path
 
 import numpy as np
-from sqlalchemy import select
+import polars as pl
+from sqlalchemy import Connection, Table, func, select
 
+from cometad.errors import InputError
 from cometad.report.contents import thin
-from cometad.serve.event_rows import event_of
+from cometad.serve.events import event_of, similar_events
 from cometad.serve.explaining import keep_explanation
-from cometad.serve.live_stream import EVER, LiveStream
-from cometad.serve.models import EventDetails, EventSummary, ScoreHistory, Similar
+from cometad.serve.live_stream import LiveStream
+from cometad.serve.models import EventDetails, ScoreHistory
 from cometad.serve.service import Service
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import by_time
+from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
-from cometad.serve.stored_detectors import Missing
 
-ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
+MOST_BYTES = 200e6  # of one export
+SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> ScoreHistory:
@@ -38,14 +40,9 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
 
 def event_details(service: Service, event_id: str) -> EventDetails:
     """An event, why it is one, and which looked alike; the explanation of a closed event is kept."""
-    stream, number = service.event_place(event_id)
-    table = schema.events
-    own = (table.c.stream_id == stream.id) & (table.c.number == number)
+    stream, row = service.event(event_id)
     with service.store.read() as connection:
-        row = connection.execute(select(table).where(own)).one_or_none()
-        if row is None:
-            raise Missing(f"There is no event {event_id!r}.")
-        similar = _similar(connection, service, stream, row)
+        similar = similar_events(connection, service.streams, stream, row)
     return EventDetails(
         **event_of(row, stream).model_dump(),
         explanation=keep_explanation(service.store, stream, row),
@@ -55,59 +52,31 @@ def event_details(service: Service, event_id: str) -> EventDetails:
     )
 
 
-def events_of(
-    service: Service,
-    stream: LiveStream | None,
-    state: str | None,
-    level: str | None,
-    start: float,
-    stop: float,
-    limit: int,
-) -> list[EventSummary]:
-    """The events of one stream or of all, newest first."""
-    table = schema.events
-    streams = {one.id: one for one in list(service.streams.values())}
-    query = select(table)
-    if stream is not None:
-        query = query.where(table.c.stream_id == stream.id)
-    if state is not None:
-        query = query.where(table.c.closed_at.is_(None) if state == "open" else table.c.closed_at.is_not(None))
-    if level is not None:
-        query = query.where(table.c.level == level)
-    if start > -EVER:
-        query = query.where(table.c.stop_at >= start)
-    if stop < EVER:
-        query = query.where(table.c.start_at <= stop)
-    newest = query.order_by(table.c.opened_at.desc(), table.c.stream_id, table.c.number.desc()).limit(limit)
-    with service.store.read() as connection:
-        rows = connection.execute(newest).all()
-    return [event_of(row, streams[row.stream_id]) for row in rows if row.stream_id in streams]
+def export_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float, file: Path) -> None:
+    """Write the readings or scores of a stretch to a file, with their times in UTC.
+
+    Readings from before the settings of the stream were changed are left out: they may have other variables.
+    """
+    table = schema.readings if what == "readings" else schema.scores
+    with store.read() as connection:
+        check_size(connection, table, stream.id, start, stop)
+        rows = by_time(connection, table, stream.id, start, stop, stream.row.first_seq if what == "readings" else 0)
+    _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
 
 
-def _similar(connection: Any, service: Service, stream: LiveStream, row: Any) -> list[Similar]:
-    """Events of streams with the same variables that looked alike, by the angle between their profiles."""
-    table = schema.events
-    same = {one.id: one.name for one in list(service.streams.values()) if one.layout.names == stream.layout.names}
-    others = select(table).where(table.c.stream_id.in_(same), table.c.opened_at < row.opened_at)
-    found = connection.execute(others.order_by(table.c.opened_at.desc()).limit(AMONG)).all()
-    own = np.frombuffer(row.profile, "<f4")
-    found = [one for one in found if len(one.profile) == len(row.profile)]
-    if not found or not len(own):
-        return []
-    profiles = np.array([np.frombuffer(one.profile, "<f4") for one in found], np.float64)
-    lengths = np.linalg.norm(profiles, axis=1) * np.linalg.norm(own)
-    angles = np.divide(profiles @ own, lengths, out=np.zeros(len(found)), where=lengths > 0)
-    foreign = np.array([one.stream_id != row.stream_id for one in found])
-    best = np.lexsort((foreign, -angles.round(2)))[:ALIKE].tolist()  # equally similar ones: of the same stream first
-    return [
-        Similar(
-            id=f"{found[i].stream_id}-{found[i].number}",
-            stream=same[found[i].stream_id],
-            similarity=float(angles[i]),
-            start_time=found[i].start_at,
-            level=found[i].level,
-            severity=found[i].severity,
-            verdict=found[i].verdict,
-        )
-        for i in best
-    ]
+def check_size(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> None:
+    """Refuse a stretch that is too large to be held in memory."""
+    inside = (table.c.stream_id == stream_id) & (table.c.last_at >= start) & (table.c.first_at <= stop)
+    size = func.sum(func.length(table.c.cells))
+    if (connection.execute(select(size).where(inside)).scalar() or 0) > MOST_BYTES:
+        raise InputError("The stretch is too large for one file. Choose a shorter one with from and to.")
+
+
+def _frame(rows: HistoryRows, names: list[str]) -> pl.DataFrame:
+    times = pl.Series("time", (rows.ats * 1e6).round().astype("int64")).cast(pl.Datetime("us", "UTC"))
+    cells = rows.cells.reshape(len(rows.ats), len(names))
+    frame = pl.DataFrame({name: cells[:, i] for i, name in enumerate(names)})
+    if "anomaly" in frame.columns and names == list(SCORE_COLUMNS):
+        frame = frame.with_columns(pl.col("anomaly").cast(pl.Int8))
+    clash = "time" in names
+    return frame.insert_column(0, times.alias("time_utc") if clash else times)

@@ -55,8 +55,8 @@ def _message(stream: LiveStream, parts: Sequence[tuple[Floats, Floats]]) -> dict
     cells = np.concatenate([part[1] for part in parts])[-MOST_POINTS:]
     rows = zip(ats.tolist(), cells.tolist(), strict=True)
     points = [[at, score, threshold, int(flag)] for at, (score, threshold, flag) in rows]
-    state = "event" if stream.open_event is not None else "normal"
-    return {"state": state, "time": points[-1][0], **stream.shown._asdict(), "points": points}
+    state = "event" if stream.shown.open_event is not None else "normal"
+    return {"state": state, "time": points[-1][0], **stream.numbers(), "points": points}
 
 
 class Listeners:

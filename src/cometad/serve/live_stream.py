@@ -1,12 +1,16 @@
-"""A stream in memory: what puts its readings in order, its session, and what people see of it."""
+"""A stream in memory, as four objects with one writer each: its row, its arrivals, its scoring, and what people see."""
 
+import json
 import math
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from sqlalchemy import Connection as SqlConnection
+from sqlalchemy import select
 
 from cometad.alerting.alerts import Alerts
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
@@ -21,6 +25,7 @@ from cometad.live.clock import Ordered
 from cometad.live.grid import EARLIEST, LATEST, Grid
 from cometad.live.session import Session
 from cometad.serve.models import EventSummary, StreamSettings, Top
+from cometad.serve.storage import schema
 
 RECENT = 1024  # scores kept in memory
 DRIFT_EVERY = 64  # scores
@@ -28,19 +33,29 @@ SILENT_AFTER = 10  # periods without a reading
 LEAST_SILENCE = 5.0  # seconds
 LEAST_WINDOW = 1000  # readings over which a budget of alerts is counted
 EVER = 1e15  # seconds: no time is further from 1970
-ALERTS = {
-    "min_length",
-    "merge_gap",
-    "hold_off",
-    "longest",
-    "longest_hours",
-    "alert_from",
-}  # settings that are parameters of `Alerts`
+# Settings that are parameters of `Alerts`:
+ALERTS = {"min_length", "merge_gap", "hold_off", "longest", "longest_hours", "alert_from"}
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """What the database has of a stream; `LiveStream.change` replaces it as a whole."""
+
+    id: int
+    name: str
+    settings: StreamSettings
+    first_seq: int = 0  # numbers before these belong to earlier settings
+    first_step: int = 0
+    first_event: int = 0
+    paused: bool = False
+    reason: str | None = None
+    epoch: int = 0  # what is known here was stored when the stream had been taken or released that often
+    lost_detector: bool = False  # whether its detector cannot be loaded; the one in memory is a placeholder
 
 
 @dataclass
 class Arrivals:
-    """What the next readings of a stream are compared with; copied while a transaction is open."""
+    """What the next readings are compared with. Only the recorder changes it: in a copy, kept after the commit."""
 
     next_seq: int = 0
     last_at: float | None = None
@@ -49,30 +64,43 @@ class Arrivals:
     dates: StreamDates = field(default_factory=StreamDates)  # replaced, never changed: copies share it
     late: int = 0
     repeated: int = 0
+    last_received: float | None = None
+    fed: bool = False  # whether readings came since this process has the stream
+
+    def copy(self) -> "Arrivals":
+        """A copy to change while a transaction is open; `replace` would take most of the time of a reading."""
+        copied = object.__new__(Arrivals)
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def keep_dates(self, dates: StreamDates) -> None:
+        """Keep how times are written; the object changes only if that does, which is then stored."""
+        if vars(dates) != vars(self.dates):
+            self.dates = dates
 
 
 class LastScores:
-    """The last scores of a stream (at most 1,024), in a ring."""
+    """The last scores of a stream (at most 1,024), in a ring; who adds and who reads take turns."""
 
     def __init__(self) -> None:
         self._ats, self._cells = np.zeros(RECENT), np.zeros((RECENT, 3))
+        self._lock = threading.Lock()
         self.count = 0  # ever
+        self._flagged = 0  # of those in the ring
 
     def add(self, ats: Floats, cells: Floats) -> None:
         """Add times (time,) and alert scores, thresholds and flags (time, 3)."""
-        if len(ats) == 1:  # fast path
+        with self._lock:
+            self.count += max(len(ats) - RECENT, 0)
+            ats, cells = ats[-RECENT:], cells[-RECENT:]
             place = self.count % RECENT
-            self._ats[place], self._cells[place] = ats[0], cells[0]
-            self.count += 1
-            return
-        self.count += max(len(ats) - RECENT, 0)
-        ats, cells = ats[-RECENT:], cells[-RECENT:]
-        places = np.arange(self.count, self.count + len(ats)) % RECENT
-        self._ats[places], self._cells[places] = ats, cells
-        self.count += len(ats)
-
-    def _places(self, most: int) -> Any:
-        return np.arange(max(0, self.count - min(most, RECENT)), self.count) % RECENT
+            if place + len(ats) <= RECENT:  # fast path: mostly one score
+                places: Any = slice(place, place + len(ats))
+            else:
+                places = np.arange(self.count, self.count + len(ats)) % RECENT
+            self._flagged += int(np.count_nonzero(cells[:, 2]) - np.count_nonzero(self._cells[places, 2]))
+            self._ats[places], self._cells[places] = ats, cells
+            self.count += len(ats)
 
     @property
     def cells(self) -> Floats:
@@ -81,73 +109,130 @@ class LastScores:
 
     def last(self, most: int) -> tuple[Floats, Floats]:
         """The last times and cells, oldest first."""
-        places = self._places(most)
-        return self._ats[places], self._cells[places]
+        with self._lock:
+            places = np.arange(max(0, self.count - min(most, RECENT)), self.count) % RECENT
+            return self._ats[places], self._cells[places]
 
     def at(self, back: int) -> float | None:
         """The time of the score `back` steps before the last one, if it is still known."""
         return float(self._ats[(self.count - 1 - back) % RECENT]) if 0 <= back < min(self.count, RECENT) else None
 
-    def flagged_share(self) -> float | None:
-        """The share of flagged scores; None if there are none."""
-        return float(self.cells[:, 2].mean()) if self.count else None
-
-
-class Numbers(NamedTuple):
-    """What the last score of a stream was: for a line of a table, or a message."""
-
-    score: float | None
-    threshold: float | None
-    flagged: bool
-    top: Top
-    budget_used: float | None  # of the promise: 1 is all of it
-    drift: float | None  # where the median of the last scores lies among those of training: 0.5 if nothing has changed
+    @property
+    def flagged_share(self) -> float:
+        """The share of flagged scores."""
+        return self._flagged / min(self.count, RECENT) if self.count else 0.0
 
 
 @dataclass
-class LiveStream:
-    """A stream of the service. The recorder owns `arrivals`, the scorer everything else that changes."""
+class Scoring:
+    """The session of a stream, and how far it is. Only the scorer changes it, while this process has the stream."""
 
-    id: int
-    name: str
-    settings: StreamSettings
-    detector: Detector
-    layout: Layout  # shared by the streams of a detector
-    first_seq: int = 0
-    first_step: int = 0
-    first_event: int = 0
-    paused: bool = False
-    reason: str | None = None
-    lost_detector: bool = False  # whether its detector cannot be loaded; the one here is a placeholder
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    stored_dates: dict[str, Any] = field(default_factory=dict)  # what is on disk of them
     session: Session | None = None
     scored_seq: int = 0  # the next reading to score
     stored_step: int = 0  # scores before this one are stored already
     known_verdict: int = 0  # the last one the session knows
     snapshot_due: int = 0  # readings until the next snapshot
     last: LastScores = field(default_factory=LastScores)
-    shown: Numbers = field(default_factory=lambda: Numbers(None, None, False, [], None, None))
+    drift: float | None = None
+    drift_at: int = -DRIFT_EVERY  # how many scores there were when the drift was computed
+    events: int = 0
+    openings: tuple[int, ...] = ()  # first steps of the events that the budget counts
     open_event: EventSummary | None = None
     peak_profile: bytes = b""
+
+
+class Shown(NamedTuple):
+    """What the scorer lets others see after each block, all of one moment."""
+
+    at: float | None = None  # the time of the last score
+    score: float | None = None
+    threshold: float | None = None
+    flagged: bool = False
+    variables: tuple[Sequence[str], Floats] = ((), np.empty(0))  # their names and scores
+    flagged_share: float = 0.0
+    step: int = 0  # the next one
+    openings: tuple[int, ...] = ()
+    drift: float | None = None  # where the median of the last scores lies among those of training: 0.5 is no drift
     events: int = 0
-    openings: list[int] = field(default_factory=list)  # first steps of the events that the budget counts
-    last_received: float | None = None
-    waiting_since: float | None = None  # when the oldest unscored reading was accepted, by `time.monotonic`
-    silence_told: bool = False
-    # Where several processes share a database:
-    owned: bool = True  # whether this process scores it
-    gone: bool = False  # another process took it: whatever is still on its way here is not stored
-    epoch: int = 0  # what is known here is what was stored when the stream had been taken or released that often
-    fed: bool = False  # whether readings came to this process
+    open_event: EventSummary | None = None
+
+
+Held = Literal["owned", "released", "gone"]
+_rows = threading.Lock()  # of all streams
+
+
+@dataclass
+class LiveStream:
+    """A stream of the service."""
+
+    row: StreamRow
+    detector: Detector
+    layout: Layout  # shared by the streams of a detector
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    scoring: Scoring = field(default_factory=Scoring)
+    shown: Shown = field(default_factory=Shown)
     source: Connection | None = None  # where its readings come from, unless clients send them
-    _drift: float = 0.5
-    _drift_at: int = -64
+    # Where several processes share a database, one owns a stream. It is gone once another one has taken it, or it was
+    # deleted: whatever is still on its way here is not stored.
+    held: Held = "owned"
+
+    @classmethod
+    def stored(
+        cls, connection: SqlConnection, row: Any, settings: StreamSettings, detector: Detector, layout: Layout
+    ) -> "LiveStream":
+        """The stream in a row of the database, with what its next readings are compared with, but not opened yet."""
+        names = ("first_seq", "first_step", "first_event", "paused", "reason", "epoch")
+        facts = StreamRow(row.id, row.name, settings, **{name: getattr(row, name) for name in names})
+        stream = cls(facts, detector, layout)
+        table, arrivals = schema.readings, stream.arrivals
+        own = select(table).where(table.c.stream_id == row.id)
+        newest = connection.execute(own.order_by(table.c.first.desc()).limit(1)).one_or_none()
+        arrivals.dates.restore(json.loads(row.dates))
+        if newest is not None:
+            arrivals.next_seq = newest.first + newest.count
+            arrivals.last_at, arrivals.last_sequence = newest.last_at, newest.last_sequence
+            arrivals.timed = json.loads(newest.last_time) is not None
+            arrivals.last_received = time.time()  # silence counts from the start of the service
+        return stream
+
+    def change(self, **facts: Any) -> None:
+        """Replace fields of the row."""
+        with _rows:
+            self.row = replace(self.row, **facts)
+
+    @property
+    def id(self) -> int:
+        """Its number in the database."""
+        return self.row.id
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.row.name
+
+    @property
+    def settings(self) -> StreamSettings:
+        """Its settings."""
+        return self.row.settings
+
+    @property
+    def owned(self) -> bool:
+        """Whether this process scores it."""
+        return self.held == "owned"
+
+    @property
+    def gone(self) -> bool:
+        """Whether another process took it, or it was deleted."""
+        return self.held == "gone"
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether its readings are scored now, and here."""
+        return self.owned and not self.row.paused
 
     def new_session(self, snapshot: bytes | None) -> Session:
         """A session, resumed from a snapshot if there is one."""
-        chosen = self.settings.model_dump(include=ALERTS, exclude_none=True)
-        alerts = Alerts(**chosen)
+        alerts = Alerts(**self.settings.model_dump(include=ALERTS, exclude_none=True))
         resampling = resampling_of(self.settings)
         gate = Ordered() if resampling is None else Grid(resampling, self.detector.names_)
         if snapshot is None:
@@ -164,7 +249,7 @@ class LiveStream:
 
     @property
     def _trained_period(self) -> float:
-        return math.nan if self.lost_detector else self.detector.statistics_.period
+        return math.nan if self.row.lost_detector else self.detector.statistics_.period
 
     def can_have(self, at: float) -> bool:
         """Whether a reading may have this time: bins have dates, which are not written for every number."""
@@ -172,21 +257,21 @@ class LiveStream:
 
     def state(self, now: float) -> tuple[str, str | None]:
         """One word for how the stream is, and why if it is paused, disconnected or silent."""
-        if self.paused:
-            return "paused", self.reason
+        if self.row.paused:
+            return "paused", self.row.reason
         if self.source is not None and self.source.state in ("lost", "failed"):
             return "disconnected", self.source.reason
         silence = self._silence(now)
         if silence is not None:
             return "silent", f"No reading for {silence:,.0f} s."
-        if self.last.count == 0:
+        if self.shown.score is None:
             return "waiting", None
-        return ("event" if self.open_event is not None else "normal"), None
+        return ("event" if self.shown.open_event is not None else "normal"), None
 
     def _silence(self, now: float) -> float | None:
-        if self.last_received is None or self.period is None:
+        if self.arrivals.last_received is None or self.period is None:
             return None
-        silent = now - self.last_received
+        silent = now - self.arrivals.last_received
         return silent if silent > max(SILENT_AFTER * self.period, LEAST_SILENCE) else None
 
     @property
@@ -218,62 +303,86 @@ class LiveStream:
         window = math.ceil(max(day, LEAST_WINDOW, 1 / share))
         return window, share * window
 
-    def _budget_used(self) -> float | None:
-        budget = self.budget
-        if budget is None or not self.last.count:
+    def numbers(self) -> dict[str, Any]:
+        """What the last score was: for a line of a table, or a message."""
+        shown = self.shown
+        return {
+            "score": shown.score,
+            "threshold": shown.threshold,
+            "flagged": shown.flagged,
+            "top": top_of(*shown.variables),
+            "budget_used": self.budget_used,
+            "drift": shown.drift,
+        }
+
+    @property
+    def budget_used(self) -> float | None:
+        """How much of the promise is used: 1 is all of it."""
+        shown, budget = self.shown, self.budget
+        if budget is None or shown.score is None:
             return None
         if "rate" in budget:
-            share = self.last.flagged_share()
-            return None if share is None else share / budget["rate"]
+            return shown.flagged_share / budget["rate"]
         window, allowed = self.budget_window
-        return sum(start >= self.stored_step - window for start in self.openings) / allowed
+        return sum(start >= shown.step - window for start in shown.openings) / allowed
+
+    def publish(self, variables: Floats | None = None) -> None:
+        """Let people see the last scores; for the thread that adds them, after each block.
+
+        `variables` has those of the last score; without them, those of before stay.
+        """
+        scoring = self.scoring
+        _, cells = scoring.last.last(1)
+        score, threshold, flagged = cells[0].tolist() if len(cells) else (None, None, False)
+        self.shown = Shown(
+            scoring.last.at(0),
+            score,
+            threshold,
+            bool(flagged),
+            self.shown.variables if variables is None else (self.detector.names_, variables),
+            scoring.last.flagged_share,
+            scoring.stored_step,
+            scoring.openings,
+            self._current_drift(),
+            scoring.events,
+            scoring.open_event,
+        )
 
     def _current_drift(self) -> float | None:
         """The drift, computed anew after 64 scores: it moves slowly."""
-        if self.last.count < DRIFT_EVERY or self.lost_detector:
+        scoring = self.scoring
+        count = scoring.last.count
+        if count < DRIFT_EVERY or self.row.lost_detector:
             return None
-        if not 0 <= self.last.count - self._drift_at < DRIFT_EVERY:  # below 0 if scores were read again from disk
-            middle, training = float(np.median(self.last.cells[:, 0])), self.detector.alert_scores_
-            self._drift = float(((training < middle).mean() + (training <= middle).mean()) / 2)
-            self._drift_at = self.last.count
-        return self._drift
+        if not 0 <= count - scoring.drift_at < DRIFT_EVERY:  # below 0 if scores were read again from disk
+            middle, training = float(np.median(scoring.last.cells[:, 0])), self.detector.alert_scores_
+            scoring.drift = float(((training < middle).mean() + (training <= middle).mean()) / 2)
+            scoring.drift_at = count
+        return scoring.drift
 
-    @property
-    def lag(self) -> float:
-        """Seconds that the oldest unscored reading has waited."""
-        since = self.waiting_since
-        return 0.0 if since is None else max(0.0, time.monotonic() - since)
-
-    def publish(self, top: Top | None = None) -> None:
-        """Let people see the last scores; for the thread that adds them, after each block. `top` changes if given."""
-        _, cells = self.last.last(1)
-        score, threshold, flagged = cells[0].tolist() if len(cells) else (None, None, False)
-        top = self.shown.top if top is None else top
-        self.shown = Numbers(score, threshold, bool(flagged), top, self._budget_used(), self._current_drift())
-
-    def describe(self, recent: int = 0) -> dict[str, Any]:
-        """How the stream is now, as `StreamState`."""
-        now = time.time()
-        state, reason = self.state(now)
+    def describe(self, lag: float, recent: int = 0) -> dict[str, Any]:
+        """How the stream is now, as `StreamState`; `lag` is how long its oldest unscored reading has waited."""
+        state, reason = self.state(time.time())
+        arrivals, shown = self.arrivals, self.shown
         found: dict[str, Any] = {
             "name": self.name,
             "detector": self.settings.detector,
             "state": state,
             "reason": reason,
-            "readings": self.arrivals.next_seq,
-            "late": self.arrivals.late,
-            "repeated": self.arrivals.repeated,
-            "last_time": self.last.at(0),
-            "last_received": self.last_received,
-            "open_event": self.open_event,
-            "events": self.events,
+            "readings": arrivals.next_seq,
+            "late": arrivals.late,
+            "repeated": arrivals.repeated,
+            "last_time": shown.at,
+            "last_received": arrivals.last_received,
+            "open_event": shown.open_event,
+            "events": shown.events,
             "budget": self.budget,
             "budget_reduced": self.budget_reduced,
-            "lag": self.lag,
-            **self.shown._asdict(),
+            "lag": lag,
+            **self.numbers(),
         }
         if recent:
-            ats, cells = self.last.last(recent)
+            ats, cells = self.scoring.last.last(recent)
             cells = cells.round(4)  # enough for a small chart
             found["recent"] = {"times": ats.round(3), "scores": cells[:, 0], "thresholds": cells[:, 1]}
             found["recent"] = {name: column.tolist() for name, column in found["recent"].items()}

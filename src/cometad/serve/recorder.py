@@ -2,6 +2,8 @@
 
 A reading is acknowledged once it is on disk. Scores, events and snapshots of the scorer are stored with the next
 transaction. So a snapshot is never newer than the readings, and what follows it can be scored again.
+
+Locks are taken in this order: that of the service, the one between transactions (`exclusive`), that of a queue.
 """
 
 import json
@@ -11,22 +13,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import structlog
 from sqlalchemy import Connection, insert, update
 
-from cometad.connect.contract import Busy, Elsewhere, Lost, Position, ReadingBatch, Receipt, Refusal, UnknownStream
+from cometad.connect.contract import Busy, Elsewhere, Lost, Position, ReadingBatch, Receipt
 from cometad.errors import CometadError, InputError
-from cometad.serve.arrivals import Admitted, admit
-from cometad.serve.event_rows import verdict_columns
-from cometad.serve.live_stream import Arrivals, LiveStream
-from cometad.serve.members.ownership import Fenced, Moved, Ownership
+from cometad.serve.arrivals import Accepted, Admission
+from cometad.serve.events import NOT_LEARNED, change_event, verdict_columns
+from cometad.serve.live_stream import LiveStream
+from cometad.serve.members import Fenced, Members, Moved
 from cometad.serve.notify.outbox import Outbox
+from cometad.serve.scorer import GivenVerdict, LiveScorer, Stored
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import HistoryRows, KnownTimes, chunk
 from cometad.serve.storage.store import StorageError, Store
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
@@ -40,50 +41,6 @@ _log = structlog.get_logger("cometad.serve")
 
 
 @dataclass
-class Stored:
-    """What the scorer wants to have stored, all of it in one transaction."""
-
-    scores: list[dict[str, Any]] = field(default_factory=list)  # chunks
-    events: list[dict[str, Any]] = field(default_factory=list)
-    snapshots: list[dict[str, Any]] = field(default_factory=list)
-    tried: list[dict[str, Any]] = field(default_factory=list)  # verdicts: whether learned, else why not
-    paused: list[tuple[int, str]] = field(default_factory=list)  # streams, and why
-
-    def add(self, other: "Stored") -> None:
-        """Add what else to store."""
-        self.scores += other.scores
-        self.events += other.events
-        self.snapshots += other.snapshots
-        self.tried += other.tried
-        self.paused += other.paused
-
-    def streams(self) -> set[int]:
-        """The streams it has anything of."""
-        rows = (*self.scores, *self.events, *self.snapshots, *self.tried)
-        return {row["stream_id"] for row in rows} | {stream_id for stream_id, _ in self.paused}
-
-
-class Accepted(NamedTuple):
-    """Readings of a stream that are on disk and wait to be scored."""
-
-    stream: LiveStream
-    rows: HistoryRows
-    since: float  # when they were accepted, by a clock that never goes back
-
-
-class GivenVerdict(NamedTuple):
-    """A verdict that is on disk and waits to be applied before reading `after_seq`."""
-
-    stream: LiveStream
-    id: int
-    after_seq: int
-    number: int  # of the event
-    called: str | None
-    at: float
-    done: "Future[None]"
-
-
-@dataclass
 class _Request:
     batches: Sequence[ReadingBatch]
     position: Position | None
@@ -91,30 +48,45 @@ class _Request:
     done: "Future[Receipt]"
 
 
+class _Round(NamedTuple):
+    """What one transaction stores; `done` tells when it is on disk."""
+
+    requests: list[_Request]
+    verdicts: list[GivenVerdict]
+    results: Stored
+    done: "Future[None]"
+
+    def fail(self, error: Exception) -> None:
+        """Tell everybody who waits, unless told before."""
+        waiting: list[Future[Any]] = [request.done for request in self.requests]
+        waiting += [verdict.done for verdict in self.verdicts]
+        for done in [*waiting, self.done]:
+            if not done.done():
+                done.set_exception(error)
+
+
 class Recorder:
-    """Stores readings and results; `pass_on` gets everything that is on disk and waits to be scored."""
+    """Stores readings and results, and passes what waits to be scored on to the scorer."""
 
     def __init__(
         self,
         store: Store,
         streams: dict[str, LiveStream],
-        owners: Ownership,
-        pass_on: Callable[[list[Accepted | GivenVerdict]], None],
-        unscored: Callable[[], int],
+        members: Members,
+        scorer: LiveScorer,
         outbox: Outbox,
     ) -> None:
-        self._store, self._streams, self._owners = store, streams, owners
-        self._pass_on, self._unscored = pass_on, unscored
-        self._outbox = outbox
+        self._store, self._streams, self._members = store, streams, members
+        self._scorer, self._outbox = scorer, outbox
         self._requests: deque[_Request] = deque()
-        self._verdicts: deque[GivenVerdict] = deque()
-        self._stored, self._unwritten = Stored(), set[int]()  # the streams whose results are being written
+        self._verdicts: list[GivenVerdict] = []
+        self._results, self._written = Stored(), _future()  # of the next round, and whether it is on disk
+        self._running: _Round | None = None
         self._waiting = 0  # readings in requests
         self._wake = threading.Condition()
         self._committing = threading.Lock()
-        self._closed = self._stopping = self._busy = False
+        self._closed = self._stopping = self._urgent = False
         self.problem: str | None = None  # why the last transaction failed
-        self._rounds = 0  # transactions that went well
         self.round_seconds = 0.0  # of the last transaction
         self._thread = threading.Thread(target=self._run, name="cometad-recorder", daemon=True)
 
@@ -126,26 +98,8 @@ class Recorder:
         """Take no more readings; returns once those taken before are on disk and passed on."""
         with self._wake:
             self._closed = True
-            while self._requests or self._verdicts or self._busy:
-                self._wake.wait(0.05)
-
-    def flush(self, stream: LiveStream | None = None) -> None:
-        """Return once all results of the scorer, or those of a stream, are on disk.
-
-        Raises an error if they cannot be written.
-        """
-        with self._wake:
-            if stream is not None and stream.id not in self._stored.streams() | self._unwritten:
-                return
-            enough = self._rounds + 2  # the round that runs, and the one that takes what waits now
-            while (self._has_results() or self._busy) and self._rounds < enough and self._thread.is_alive():
-                if self.problem is not None:
-                    raise StorageError(self.problem)
-                self._wake.wait(0.01)
-
-    def paused(self) -> threading.Lock:
-        """A lock to hold while no transaction may begin."""
-        return self._committing
+            while self._requests or self._verdicts or self._running:
+                self._wake.wait()
 
     def stop(self) -> None:
         """Store what there is and end the thread."""
@@ -154,15 +108,17 @@ class Recorder:
             self._wake.notify_all()
         self._thread.join()
 
+    # -- what it takes ----------------------------------------------------------------------------------------------
+
     def submit(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> "Future[Receipt]":
         """Take readings; the future is done once they are on disk. Raises `Busy` if too much is waiting."""
         readings = sum(len(batch.lines) for batch in batches)
         if readings > MOST_WAITING:
             raise InputError(f"These are {readings:,} readings. Send at most {MOST_WAITING:,} at once.")
         with self._wake:
-            if self._closed or self._waiting + readings + self._unscored() > MOST_WAITING:
+            if self._closed or self._waiting + readings + self._scorer.unscored > MOST_WAITING:
                 raise Busy
-            request = _Request(batches, position, readings, _uncancelled(Future()))
+            request = _Request(batches, position, readings, _future())
             self._requests.append(request)
             self._waiting += readings
             self._wake.notify_all()
@@ -175,7 +131,7 @@ class Recorder:
 
     def rule(self, stream: LiveStream, number: int, called: str | None) -> "Future[None]":
         """Take a verdict on an event; the future is done once the scorer has tried it."""
-        done: Future[None] = _uncancelled(Future())
+        done: Future[None] = _future()
         with self._wake:
             if self._closed:
                 raise Busy
@@ -188,9 +144,10 @@ class Recorder:
         with self._wake:
             if stream.gone:
                 return
-            first = not self._has_results()
-            self._stored.add(stored)
-            if first or stored.tried:
+            first = not self._results
+            self._results.add(stored)
+            self._urgent |= bool(stored.tried)  # a person waits
+            if first or self._urgent:
                 self._wake.notify_all()
 
     @property
@@ -198,157 +155,151 @@ class Recorder:
         """Readings that wait to be stored."""
         return self._waiting
 
+    def flush(self, stream: LiveStream | None = None) -> None:
+        """Return once all results of the scorer, or those of a stream, are on disk.
+
+        Raises an error if they cannot be written.
+        """
+        with self._wake:
+            if not self._thread.is_alive():
+                return
+            running = self._running
+            rounds = [] if running is None or not (stream is None or running.results.has(stream)) else [running.done]
+            if self._results.has(stream):
+                rounds.append(self._written)
+                self._urgent = True
+                self._wake.notify_all()
+        for written in rounds:
+            written.result()
+
+    def exclusive(self, action: Callable[[], T]) -> T:
+        """Do something while no transaction of this thread runs, and return its result.
+
+        What was committed before is passed on, and nobody but the action changes arrivals meanwhile. The action must
+        not wait for this thread (`flush`), nor for another that does.
+        """
+        with self._committing:
+            return action()
+
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wait_for_work()
-                if self._stopping and not (self._requests or self._verdicts or self._has_results()):
-                    return
-                requests, verdicts, stored = self._taken()
-                self._busy, self._unwritten = True, stored.streams()
+        while (found := self._next_round()) is not None:
             begun = time.monotonic()
             try:
                 with self._committing:
-                    accepted = self._committed(requests, verdicts, stored)
+                    self._scorer.put(self._stored(found))
                 self.problem = None
-                self._rounds += 1
+                found.done.set_result(None)
             except Fenced as error:
-                self._start_over(requests, verdicts, error)
-                accepted = []
+                self._start_over(found, error)
             except Exception as error:  # goes to those who wait; this thread must go on
-                self._give_back(requests, verdicts, stored, error)
-                accepted = []
+                self._give_back(found, error)
             self.round_seconds = time.monotonic() - begun
-            self._pass_on(accepted)
             with self._wake:
-                self._busy, self._unwritten = False, set()
+                self._running = None
                 self._wake.notify_all()
+        self._written.set_result(None)
 
-    def _wait_for_work(self) -> None:
-        """Return once there is something to store; results alone wait a moment for others, unless a person waits."""
-        while not (self._requests or self._verdicts or self._stored.tried or self._stopping):
-            if not self._wake.wait(GATHER if self._has_results() else None):
-                return
+    def _next_round(self) -> _Round | None:
+        """Wait for something to store; results alone wait a moment for others. None at the end."""
+        with self._wake:
+            while not (self._requests or self._verdicts or self._urgent or self._stopping):
+                if not self._wake.wait(GATHER if self._results else None):
+                    break
+            requests, readings = list[_Request](), 0
+            while self._requests and (not requests or readings + self._requests[0].readings <= ROUND):
+                requests.append(self._requests.popleft())
+                readings += requests[-1].readings
+            if not (requests or self._verdicts or self._results or not self._stopping):
+                return None
+            self._waiting -= readings
+            self._running = _Round(requests, self._verdicts, self._results, self._written)
+            self._verdicts, self._results, self._written, self._urgent = [], Stored(), _future(), False
+            return self._running
 
-    def _has_results(self) -> bool:
-        results = self._stored
-        return bool(results.scores or results.events or results.snapshots or results.tried or results.paused)
-
-    def _taken(self) -> tuple[list[_Request], list[GivenVerdict], Stored]:
-        requests, readings = list[_Request](), 0
-        while self._requests and (not requests or readings + self._requests[0].readings <= ROUND):
-            requests.append(self._requests.popleft())
-            readings += requests[-1].readings
-        self._waiting -= readings
-        verdicts = list(self._verdicts)
-        self._verdicts.clear()
-        stored, self._stored = self._stored, Stored()
-        return requests, verdicts, stored
-
-    def _give_back(
-        self, requests: list[_Request], verdicts: list[GivenVerdict], stored: Stored, error: Exception
-    ) -> None:
+    def _give_back(self, failed: _Round, error: Exception) -> None:
         """After a failed transaction: requests get the error, results are kept for the next one."""
         self.problem = str(error)
         _log.error("transaction failed", problem=str(error), exc_info=not isinstance(error, CometadError))
-        for request in requests:
-            if not request.done.done():
-                request.done.set_exception(error)
-        for verdict in verdicts:
-            if not verdict.done.done():
-                verdict.done.set_exception(error)
+        failed.done.set_exception(StorageError(self.problem))
+        failed.fail(error)
         with self._wake:
-            stored.add(self._stored)
-            self._stored = stored
             if self._stopping:  # nothing more can be done: scores will be computed again from the readings
-                self._stored = Stored()
+                self._results = Stored()
                 return
+            failed.results.add(self._results)
+            self._results = failed.results
         time.sleep(RETRY)
 
-    def _start_over(self, requests: list[_Request], verdicts: list[GivenVerdict], error: Fenced) -> None:
+    def _start_over(self, fenced: _Round, error: Fenced) -> None:
         """After others took this process for dead: whatever it knows is out of date, and requests are tried again."""
         _log.warning("fenced", problem=str(error))
-        for verdict in verdicts:
-            if not verdict.done.done():
-                verdict.done.set_exception(error)
+        again = [request for request in fenced.requests if not request.done.done()]
+        fenced.done.set_result(None)  # what waits for results waits no longer
         with self._wake:
-            requests = [request for request in requests if not request.done.done()]
-            self._owners.forget()
-            self._stored = Stored()
-            self._rounds += 1  # what waits for results waits no longer
-            if self._stopping:
-                for request in requests:
-                    request.done.set_exception(error)
-                return
-            self._requests.extendleft(reversed(requests))
-            self._waiting += sum(request.readings for request in requests)
+            self._members.forget()
+            self._results = Stored()
+            if not self._stopping:
+                fenced.requests.clear()
+                self._requests.extendleft(reversed(again))
+                self._waiting += sum(request.readings for request in again)
+        fenced.fail(error)
+
+    # -- one transaction --------------------------------------------------------------------------------------------
+
+    def _stored(self, found: _Round) -> Sequence[Accepted | GivenVerdict]:
+        """Store a round and acknowledge its requests; returns what waits to be scored."""
+        try:
+            return self._commit(found)
+        except Fenced:
+            raise
+        except Exception:  # raised again
+            # The connection may have ended after the transaction was committed and before the answer arrived.
+            names = {batch.stream for request in found.requests for batch in request.batches}
+            known = [stream for name in names if (stream := self._streams.get(name)) is not None]
+            self._members.doubt([*known, *(verdict.stream for verdict in found.verdicts)])
+            raise
+
+    def _commit(self, found: _Round) -> Sequence[Accepted | GivenVerdict]:
+        self._members.join()
+        requests, verdicts = self._still_read(found.requests), self._still_owned(found.verdicts)
+        elsewhere = self._take_streams(requests)
+        with self._store.write() as connection:
+            self._members.fence(connection)
+            admission = Admission(connection, self._streams, elsewhere)
+            receipts = [_taken(request, elsewhere, admission) for request in requests]
+            if admission.chunks:
+                connection.execute(insert(schema.readings), admission.chunks)
+            given = [_stored_verdict(connection, verdict, admission) for verdict in verdicts]
+            told = self._write_results(connection, found.results)
+            self._store.upsert(connection, schema.positions, _reached(requests, receipts))
+            for stream, arrivals in admission.arrivals.values():
+                if arrivals.dates is not stream.arrivals.dates:
+                    _change_stream(connection, stream.id, dates=json.dumps(arrivals.dates.facts()))
+        for stream, arrivals in admission.arrivals.values():
+            stream.arrivals = arrivals
+        for request, receipt in zip(requests, receipts, strict=True):
+            request.done.set_result(receipt)
+        for verdict in verdicts:
+            if verdict.is_late:
+                verdict.done.set_result(None)
+        if told:
+            self._outbox.wake(False)
+        return [*admission.accepted, *(verdict for verdict in given if verdict is not None)]
 
     def _take_streams(self, requests: list[_Request]) -> dict[str, Elsewhere]:
         """Take the streams of requests that nobody has; returns those of other processes."""
         names = {batch.stream for request in requests for batch in request.batches}
         wanted = [stream for name in names if (stream := self._streams.get(name)) is not None and not stream.owned]
-        return self._owners.take(wanted) if wanted else {}
-
-    def _committed(
-        self, requests: list[_Request], verdicts: list[GivenVerdict], stored: Stored
-    ) -> list[Accepted | GivenVerdict]:
-        try:
-            return self._commit(requests, verdicts, stored)
-        except Fenced:
-            raise
-        except Exception:  # raised again
-            # The connection may have ended after the transaction was committed and before the answer arrived.
-            names = {batch.stream for request in requests for batch in request.batches}
-            found = [stream for name in names if (stream := self._streams.get(name)) is not None]
-            self._owners.doubt([*found, *(verdict.stream for verdict in verdicts)])
-            raise
-
-    def _commit(
-        self, requests: list[_Request], verdicts: list[GivenVerdict], stored: Stored
-    ) -> list[Accepted | GivenVerdict]:
-        chunks: list[dict[str, Any]] = []
-        accepted: list[Accepted | GivenVerdict] = []
-        moved: dict[str, tuple[LiveStream, Arrivals]] = {}
-        receipts: list[Receipt] = []
-        self._owners.join()
-        requests = self._still_read(requests)
-        verdicts = self._still_owned(verdicts)
-        elsewhere = self._take_streams(requests)
-        with self._store.write() as connection:
-            self._owners.fence(connection)
-            for request in requests:
-                moving = _moving(request, elsewhere)
-                if moving and request.position is not None:  # all of it or nothing
-                    first = next(iter(moving.values()))
-                    receipts.append(Receipt(elsewhere=[(batch, first) for batch in request.batches]))
-                else:
-                    receipts.append(self._taken_in(connection, request, moving, chunks, accepted, moved))
-            if chunks:
-                connection.execute(insert(schema.readings), chunks)
-            accepted += [self._stored_verdict(connection, verdict, moved) for verdict in verdicts]
-            told = self._write_results(connection, stored)
-            self._store.upsert(connection, schema.positions, _reached(requests, receipts))
-            for stream, arrivals in moved.values():
-                facts = arrivals.dates.facts()
-                if facts != stream.stored_dates:
-                    own = schema.streams.c.id == stream.id
-                    connection.execute(update(schema.streams).where(own).values(dates=json.dumps(facts)))
-        for stream, arrivals in moved.values():
-            if arrivals.next_seq > stream.arrivals.next_seq:
-                stream.last_received, stream.fed = time.time(), True
-            stream.arrivals, stream.stored_dates = arrivals, arrivals.dates.facts()
-        for request, receipt in zip(requests, receipts, strict=True):
-            request.done.set_result(receipt)
-        if told:
-            self._outbox.wake(False)
-        return accepted
+        return self._members.take(wanted) if wanted else {}
 
     def _still_read(self, requests: list[_Request]) -> list[_Request]:
         """The requests without those from a part of a source that another process reads now."""
         found = []
         for request in requests:
             at = request.position
-            if at is None or at.part is None or self._owners.holds(at.connection, at.part):
+            if at is None or at.part is None or self._members.holds(at.connection, at.part):
                 found.append(request)
             else:
                 request.done.set_exception(Lost(f"Another process reads part {at.part} of {at.connection} now."))
@@ -356,63 +307,11 @@ class Recorder:
 
     def _still_owned(self, verdicts: list[GivenVerdict]) -> list[GivenVerdict]:
         """The verdicts without those on streams that this process has left meanwhile."""
+        found = [verdict for verdict in verdicts if verdict.stream.owned or verdict.is_late]
         for verdict in verdicts:
-            if not verdict.stream.owned:
+            if verdict not in found:
                 verdict.done.set_exception(Moved(verdict.stream.name))
-        return [verdict for verdict in verdicts if verdict.stream.owned]
-
-    def _taken_in(
-        self,
-        connection: Connection,
-        request: _Request,
-        elsewhere: dict[str, Elsewhere],
-        chunks: list[dict[str, Any]],
-        accepted: list[Accepted | GivenVerdict],
-        moved: dict[str, tuple[LiveStream, Arrivals]],
-    ) -> Receipt:
-        """Admit the readings of a request: adds chunks to write, readings to score and what moved on."""
-        total, received, since = Receipt(), time.time(), time.monotonic()
-        for batch in request.batches:
-            if batch.stream in elsewhere:
-                total.elsewhere.append((batch, elsewhere[batch.stream]))
-                continue
-            stream = self._streams.get(batch.stream)
-            if stream is None or batch.names != stream.layout.names:  # deleted or changed meanwhile
-                total.add(_unknown(batch))
-                continue
-            if batch.stream not in moved:
-                moved[batch.stream] = (stream, replace(stream.arrivals))
-            arrivals = moved[batch.stream][1]
-            first = arrivals.next_seq
-            stored = KnownTimes(connection, stream.id)
-
-            def known(at: float, stream_id: int = stream.id, stored: KnownTimes = stored) -> bool:
-                return at in stored or _among(chunks, stream_id, at)
-
-            admitted, receipt = admit(batch, stream, arrivals, received, known)
-            total.add(receipt)
-            if len(admitted.ats):
-                rows = HistoryRows(first, admitted.ats, admitted.values)
-                chunks.append(_reading_chunk(stream, rows, admitted, arrivals))
-                accepted.append(Accepted(stream, rows, since))
-        return total
-
-    def _stored_verdict(
-        self, connection: Connection, verdict: GivenVerdict, moved: dict[str, tuple[LiveStream, Arrivals]]
-    ) -> GivenVerdict:
-        stream = verdict.stream
-        after = moved[stream.name][1] if stream.name in moved else stream.arrivals
-        values = {
-            "stream_id": stream.id,
-            "after_seq": after.next_seq,
-            "number": verdict.number - stream.first_event,  # in the session
-            "called": verdict.called,
-            "at": verdict.at,
-        }
-        learned = verdict.called == "normal"  # unless the scorer finds otherwise
-        change_event(connection, stream.id, verdict.number, verdict_columns(verdict.called, verdict.at, learned))
-        (found,) = connection.execute(insert(schema.verdicts).values(values)).inserted_primary_key or (0,)
-        return verdict._replace(id=int(found), after_seq=after.next_seq)
+        return found
 
     def _write_results(self, connection: Connection, stored: Stored) -> bool:
         """Store results and the messages about their events; returns whether there are any messages."""
@@ -423,43 +322,52 @@ class Recorder:
         self._store.upsert(connection, schema.snapshots, _newest(stored.snapshots))
         for one in stored.tried:
             change_event(connection, one["stream_id"], one["number"], {name: one[name] for name in ("taught", "note")})
-        for stream_id, reason in stored.paused:
-            own = schema.streams.c.id == stream_id
-            connection.execute(update(schema.streams).where(own).values(paused=True, reason=reason))
+        for one in stored.paused:
+            _change_stream(connection, one["stream_id"], paused=True, reason=one["reason"])
         return self._outbox.write(connection, stored.events)
 
 
-def _uncancelled(future: "Future[T]") -> "Future[T]":
+def _future() -> "Future[Any]":
     """A future that whoever waits for it cannot cancel: its result is set in any case."""
-    future.set_running_or_notify_cancel()
-    return future
+    found: Future[Any] = Future()
+    found.set_running_or_notify_cancel()
+    return found
 
 
-def change_event(connection: Connection, stream_id: int, number: int, columns: dict[str, Any]) -> None:
-    """Change columns of a stored event."""
-    own = (schema.events.c.stream_id == stream_id) & (schema.events.c.number == number)
-    connection.execute(update(schema.events).where(own).values(columns))
+def _taken(request: _Request, elsewhere: dict[str, Elsewhere], admission: Admission) -> Receipt:
+    """Admit the readings of a request: with a position, all of it or nothing."""
+    moving = [elsewhere[batch.stream] for batch in request.batches if batch.stream in elsewhere] if elsewhere else []
+    if moving and request.position is not None:
+        return Receipt(elsewhere=[(batch, moving[0]) for batch in request.batches])
+    total = Receipt()
+    for batch in request.batches:
+        admission.take(batch, total)
+    return total
 
 
-def _reading_chunk(stream: LiveStream, rows: HistoryRows, admitted: Admitted, arrivals: Arrivals) -> dict[str, Any]:
-    return {
-        **chunk(stream.id, rows),
-        "last_time": json.dumps(admitted.last_time),
-        "last_sequence": arrivals.last_sequence,
+def _stored_verdict(connection: Connection, verdict: GivenVerdict, admission: Admission) -> GivenVerdict | None:
+    """Store what a person said and, unless it comes too late, what is to be learned: both or nothing."""
+    stream, called = verdict.stream, verdict.called
+    if verdict.is_late:
+        said = verdict_columns(called, verdict.at, False, NOT_LEARNED)
+        change_event(connection, stream.id, verdict.number, said)
+        return None
+    after_seq = admission.after(stream).next_seq
+    values = {
+        "stream_id": stream.id,
+        "after_seq": after_seq,
+        "number": verdict.number - stream.row.first_event,  # in the session
+        "called": called,
+        "at": verdict.at,
     }
+    learned = called == "normal"  # unless the scorer finds otherwise
+    change_event(connection, stream.id, verdict.number, verdict_columns(called, verdict.at, learned))
+    (found,) = connection.execute(insert(schema.verdicts).values(values)).inserted_primary_key or (0,)
+    return verdict._replace(id=int(found), after_seq=after_seq)
 
 
-def _among(chunks: list[dict[str, Any]], stream_id: int, at: float) -> bool:
-    """Whether a chunk that is not written yet has a reading of this time."""
-    own = (one for one in chunks if one["stream_id"] == stream_id and one["first_at"] <= at <= one["last_at"])
-    return any(at in np.frombuffer(one["ats"], "<f8") for one in own)
-
-
-def _moving(request: _Request, elsewhere: dict[str, Elsewhere]) -> dict[str, Elsewhere]:
-    """The streams of a request that other processes have."""
-    if not elsewhere:
-        return {}
-    return {batch.stream: elsewhere[batch.stream] for batch in request.batches if batch.stream in elsewhere}
+def _change_stream(connection: Connection, stream_id: int, **columns: Any) -> None:
+    connection.execute(update(schema.streams).where(schema.streams.c.id == stream_id).values(columns))
 
 
 def _reached(requests: list[_Request], receipts: list[Receipt]) -> list[dict[str, Any]]:
@@ -467,11 +375,6 @@ def _reached(requests: list[_Request], receipts: list[Receipt]) -> list[dict[str
     taken = [one.position for one, receipt in zip(requests, receipts, strict=True) if not receipt.elsewhere]
     newest = {position.name: position.content for position in taken if position is not None}
     return [{"connection": name, "position": json.dumps(content)} for name, content in newest.items()]
-
-
-def _unknown(batch: ReadingBatch) -> Receipt:
-    reason = str(UnknownStream(batch.stream))
-    return Receipt(refused=[Refusal(line, batch.stream, reason) for line in batch.lines])
 
 
 def _newest(rows: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:

@@ -7,8 +7,9 @@ once it is resumed.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -21,18 +22,60 @@ from cometad.alerting.verdicts import Called
 from cometad.arrays import Floats
 from cometad.errors import CometadError
 from cometad.live.session import Session, Timed
-from cometad.serve.event_rows import changed_event, event_of, event_row
-from cometad.serve.live_stream import RECENT, LiveStream, top_of
-from cometad.serve.recorder import Accepted, GivenVerdict, Stored
+from cometad.serve.arrivals import Accepted
+from cometad.serve.events import changed_event, event_of, event_row
+from cometad.serve.live_stream import RECENT, LastScores, LiveStream
+from cometad.serve.models import EventSummary
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, after, by_number, chunk, next_number
 from cometad.serve.storage.store import StorageError, Store
 
 SNAPSHOT_EVERY = 1000  # readings of a stream: as many are scored again after a crash, at most
+RETRY = 5.0  # seconds until a session is opened again that the database did not give
 
 T = TypeVar("T")
 
 _log = structlog.get_logger("cometad.serve")
+
+
+@dataclass
+class Stored:
+    """What the scorer wants to have stored, all of it in one transaction."""
+
+    scores: list[dict[str, Any]] = field(default_factory=list)  # chunks
+    events: list[dict[str, Any]] = field(default_factory=list)
+    snapshots: list[dict[str, Any]] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)  # verdicts: whether learned, else why not
+    paused: list[dict[str, Any]] = field(default_factory=list)  # streams, and why
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+    def add(self, other: "Stored") -> None:
+        """Add what else to store."""
+        for name, rows in vars(other).items():
+            getattr(self, name).extend(rows)
+
+    def has(self, stream: LiveStream | None) -> bool:
+        """Whether it has anything of a stream, or of any."""
+        return any(stream is None or row["stream_id"] == stream.id for rows in vars(self).values() for row in rows)
+
+
+class GivenVerdict(NamedTuple):
+    """A verdict that is on disk and waits to be applied before reading `after_seq`."""
+
+    stream: LiveStream
+    id: int
+    after_seq: int
+    number: int  # of the event
+    called: str | None
+    at: float
+    done: "Future[None]"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the event is older than the settings of its stream."""
+        return self.number <= self.stream.row.first_event
 
 
 class FreshScores(NamedTuple):
@@ -43,30 +86,31 @@ class FreshScores(NamedTuple):
     ats: Floats  # (time,)
     cells: Floats  # (time, 3)  alert score, threshold, flag
     variables: Floats  # (time, variable)  scores of each variable
-    events: list[tuple[str, Any]]  # changes and events
+    events: Sequence[tuple[str, EventSummary]]  # changes and events
     waited: float  # seconds since the oldest of the readings was accepted
 
 
 class LiveScorer:
-    """Scores readings of all streams, one after the other."""
+    """Scores readings of all streams, one after the other.
 
-    def __init__(
-        self,
-        store: Store,
-        keep: Callable[[LiveStream, Stored], None],
-        flush: Callable[[LiveStream], None],
-        tell: Callable[[FreshScores], None],
-        tell_paused: Callable[[LiveStream], None],
-    ) -> None:
-        self._store, self._keep, self._flush, self._tell, self._tell_paused = store, keep, flush, tell, tell_paused
+    In its thread, `watchers` hear of new scores, and `tell_state` of streams that were paused.
+    """
+
+    def __init__(self, store: Store, tell_state: Callable[[LiveStream], None]) -> None:
+        self._store, self._tell_state = store, tell_state
+        self.watchers: list[Callable[[FreshScores], None]] = []
         self._work: deque[Accepted | GivenVerdict | Callable[[], None]] = deque()
+        # When the oldest waiting readings of a stream were accepted: of those in the queue, and of those being scored.
+        self._queued: dict[int, float] = {}
+        self._taken: dict[int, float] = {}
         self._unscored = 0
         self._wake = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="cometad-scorer", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self, keep: Callable[[LiveStream, Stored], None], flush: Callable[[LiveStream], None]) -> None:
+        """Start the thread; `keep` takes results to store, `flush` returns once those of a stream are on disk."""
+        self._keep, self._flush = keep, flush
         self._thread.start()
 
     def stop(self) -> None:
@@ -81,13 +125,18 @@ class LiveScorer:
         """Readings that wait to be scored."""
         return self._unscored
 
+    def lag(self, stream: LiveStream) -> float | None:
+        """Seconds that the oldest unscored reading of a stream has waited; None if none waits."""
+        since = self._taken.get(stream.id, self._queued.get(stream.id))
+        return None if since is None else max(0.0, time.monotonic() - since)
+
     def put(self, work: Iterable[Accepted | GivenVerdict]) -> None:
         """Take readings and verdicts that are on disk, in order."""
         with self._wake:
             for one in work:
                 if isinstance(one, Accepted):
                     self._unscored += len(one.rows.ats)
-                    one.stream.waiting_since = one.stream.waiting_since or one.since
+                    self._queued.setdefault(one.stream.id, one.since)
                 self._work.append(one)
             self._wake.notify()
 
@@ -113,11 +162,12 @@ class LiveScorer:
                     self._wake.wait()
                 if self._stopping and not self._work:
                     return
-                work = list(self._work)
-                self._work.clear()
+                work, self._work = self._work, deque()
+                self._taken, self._queued = self._queued, {}
             for one in _grouped(work):
                 if isinstance(one, Accepted):
                     self._score_guarded(one)
+                    self._taken.pop(one.stream.id, None)
                     with self._wake:
                         self._unscored -= len(one.rows.ats)
                 elif isinstance(one, GivenVerdict):
@@ -128,144 +178,157 @@ class LiveScorer:
     # -- one stream -------------------------------------------------------------------------------------------------
 
     def _score_guarded(self, work: Accepted) -> None:
-        stream = work.stream
-        stream.waiting_since = None
-        if stream.paused or not stream.owned:  # whoever takes it next scores what is stored
+        stream, scoring = work.stream, work.stream.scoring
+        if not stream.is_scored:  # whoever takes it next scores what is stored
             return
         try:
             self.open(stream)
-            if work.rows.stop > stream.scored_seq:
-                self._score(stream, _from(work.rows, stream.scored_seq), work.since)
+            if work.rows.stop > scoring.scored_seq:
+                self._score(stream, _from(work.rows, scoring.scored_seq), work.since)
         except StorageError as error:  # its next reading opens the session again, and what waits is scored then
-            stream.session = None
+            scoring.session = None
             _log.error("stream not opened", stream=stream.name, problem=str(error))
         except Exception as error:  # one bad stream never stops another
             self.pause(stream, _reason(error))
             _log.exception("stream paused", stream=stream.name)
 
+    def open_later(self, stream: LiveStream) -> "Future[None]":
+        """Open the session of a stream, after the work before; a failure pauses it."""
+
+        def open_guarded() -> None:
+            if not stream.is_scored:  # another process may have it already, and scores it
+                return
+            try:
+                self.open(stream)
+            except StorageError as error:  # the stream is well, and its next reading opens it, too
+                _log.error("stream not opened", stream=stream.name, problem=str(error))
+                stream.scoring.session = None
+                later = threading.Timer(RETRY, self.open_later, [stream])
+                later.daemon = True
+                later.start()
+            except Exception as error:  # one bad stream never stops another
+                self.pause(stream, f"Its state cannot be restored: {error}")
+                _log.exception("stream paused", stream=stream.name)
+
+        return self.do(open_guarded)
+
     def open(self, stream: LiveStream) -> None:
         """Open the session of a stream: its snapshot, then the readings since."""
-        if stream.session is not None:
+        scoring, row = stream.scoring, stream.row
+        if scoring.session is not None:
             return
         self._flush(stream)  # else scores that are on their way would be taken for missing
         with self._store.read() as connection:
             own = schema.snapshots.c.stream_id == stream.id
             saved = connection.execute(select(schema.snapshots).where(own)).one_or_none()
             session = stream.new_session(None if saved is None else saved.content)
-            stream.scored_seq = stream.first_seq if saved is None else saved.seq
-            stream.known_verdict = 0 if saved is None else saved.verdict
-            stream.stored_step = max(stream.first_step, next_number(connection, schema.scores, stream.id))
-            _show_recent(stream, by_number(connection, schema.scores, stream.id, stream.stored_step - RECENT, 2**62))
+            scoring.scored_seq = row.first_seq if saved is None else saved.seq
+            scoring.known_verdict = 0 if saved is None else saved.verdict
+            scoring.stored_step = max(row.first_step, next_number(connection, schema.scores, stream.id))
+            recent = by_number(connection, schema.scores, stream.id, scoring.stored_step - RECENT, 2**62)
+            scoring.last = LastScores()
+            if len(recent.ats):
+                scoring.last.add(recent.ats, recent.cells)
             _show_events(connection, stream)
             stream.publish()
-            stream.session = session
-            stream.snapshot_due = SNAPSHOT_EVERY - stream.id % SNAPSHOT_EVERY  # not all streams at once
-            verdicts = self._later_verdicts(connection, stream)
-            for rows in after(connection, schema.readings, stream.id, stream.scored_seq):
-                self._replay(stream, rows, verdicts)
-            self._replay_verdicts(stream, verdicts)
-
-    def _later_verdicts(self, connection: Connection, stream: LiveStream) -> deque[Any]:
-        table = schema.verdicts
-        later = (table.c.stream_id == stream.id) & (table.c.id > stream.known_verdict)
-        return deque(connection.execute(select(table).where(later).order_by(table.c.id)).all())
-
-    def _replay(self, stream: LiveStream, rows: HistoryRows, verdicts: deque[Any]) -> None:
-        while verdicts and verdicts[0].after_seq < rows.stop:
-            verdict = verdicts.popleft()
-            before = HistoryRows(rows.first, *(part[: max(verdict.after_seq - rows.first, 0)] for part in rows[1:]))
-            self._score(stream, _from(before, stream.scored_seq), None)
-            self._apply(stream, verdict.id, verdict.number, verdict.called)
-        self._score(stream, _from(rows, stream.scored_seq), None)
-
-    def _replay_verdicts(self, stream: LiveStream, verdicts: deque[Any]) -> None:
-        while verdicts:
-            verdict = verdicts.popleft()
-            self._apply(stream, verdict.id, verdict.number, verdict.called)
+            scoring.session = session
+            scoring.snapshot_due = SNAPSHOT_EVERY - stream.id % SNAPSHOT_EVERY  # not all streams at once
+            table = schema.verdicts
+            later = (table.c.stream_id == stream.id) & (table.c.id > scoring.known_verdict)
+            verdicts = deque(connection.execute(select(table).where(later).order_by(table.c.id)).all())
+            for rows in after(connection, schema.readings, stream.id, scoring.scored_seq):
+                while verdicts and verdicts[0].after_seq < rows.stop:
+                    before = max(verdicts[0].after_seq - rows.first, 0)
+                    part = HistoryRows(rows.first, rows.ats[:before], rows.cells[:before])
+                    self._score(stream, _from(part, scoring.scored_seq), None)
+                    self._apply(stream, verdicts.popleft())
+                self._score(stream, _from(rows, scoring.scored_seq), None)
+            for verdict in verdicts:
+                self._apply(stream, verdict)
 
     def _score(self, stream: LiveStream, rows: HistoryRows, since: float | None) -> None:
         if not len(rows.ats):
             return
-        session = cast(Session, stream.session)
-        timed = session.take_many(rows.cells, rows.ats.tolist())
-        stream.scored_seq = rows.stop
+        scoring = stream.scoring
+        timed = cast(Session, scoring.session).take_many(rows.cells, rows.ats.tolist())
+        scoring.scored_seq = rows.stop
         stored = Stored()
         for one in timed:
             self._result(stream, one, stored, since)
-        stream.snapshot_due -= len(rows.ats)
-        if stream.snapshot_due <= 0:
-            stored.snapshots.append(self._snapshot(stream))
-        if stored.scores or stored.events or stored.snapshots:
+        scoring.snapshot_due -= len(rows.ats)
+        if scoring.snapshot_due <= 0:
+            stored.snapshots.append(_snapshot(stream))
+        if stored:
             self._keep(stream, stored)
 
     def _result(self, stream: LiveStream, timed: Timed, stored: Stored, since: float | None) -> None:
         """Add new scores to what is stored, and tell those who listen."""
-        scored = timed.scored
-        if not len(scored):
+        scored, scoring = timed.scored, stream.scoring
+        first, count = stream.row.first_step + scored.start, len(scored)
+        new = max(scoring.stored_step - first, 0)  # the rest was stored before a crash
+        if new >= count:
             return
-        first = stream.first_step + scored.start
-        ats = np.array([_seconds(at) for at in timed.times])
-        cells = np.column_stack([scored.alert_scores, scored.thresholds, scored.flags])
-        new = max(stream.stored_step - first, 0)  # the rest was stored before a crash
-        changes = [one for one in scored.changes if stream.first_step + one.step >= stream.stored_step]
-        if new >= len(ats):
-            return
-        stream.last.add(ats[new:], cells[new:])
-        stored.scores.append(chunk(stream.id, HistoryRows(first + new, ats[new:], cells[new:])))
-        stream.stored_step = first + len(ats)
-        told = [self._event(stream, change, timed, stored) for change in changes]
-        stream.publish(top_of(stream.detector.names_, scored.variables[-1]))
+        ats = np.array([_seconds(at) for at in timed.times])[new:]
+        cells = np.empty((count, 3))
+        cells[:, 0], cells[:, 1], cells[:, 2] = scored.alert_scores, scored.thresholds, scored.flags
+        cells = cells[new:]
+        before, scoring.stored_step = scoring.stored_step, first + count
+        scoring.last.add(ats, cells)
+        stored.scores.append(chunk(stream.id, HistoryRows(first + new, ats, cells)))
+        told = [
+            (change.kind, self._event(stream, change, timed, stored))
+            for change in scored.changes
+            if stream.row.first_step + change.step >= before
+        ]
+        stream.publish(scored.variables[-1])
         waited = 0.0 if since is None else time.monotonic() - since
-        self._tell(FreshScores(stream, first + new, ats[new:], cells[new:], scored.variables[new:], told, waited))
+        fresh = FreshScores(stream, first + new, ats, cells, scored.variables[new:], told, waited)
+        for watcher in self.watchers:
+            watcher(fresh)
 
-    def _event(self, stream: LiveStream, change: Change, timed: Timed, stored: Stored) -> tuple[str, Any]:
-        scored = timed.scored
+    def _event(self, stream: LiveStream, change: Change, timed: Timed, stored: Stored) -> EventSummary:
+        scored, scoring = timed.scored, stream.scoring
 
         def time_of(step: int) -> float | None:
             if step >= scored.start:
                 return _seconds(timed.times[step - scored.start])
-            return stream.last.at(stream.stored_step - 1 - stream.first_step - step)
+            return scoring.last.at(scoring.stored_step - 1 - stream.row.first_step - step)
 
         row = change.step - scored.start
         event, profile = changed_event(stream, change, scored.variables[row], float(scored.thresholds[row]), time_of)
         if change.kind == "opened":
-            stream.events += 1
-            first = stream.stored_step - stream.budget_window[0]
-            stream.openings = [start for start in stream.openings if start >= first] + [event.start]
-        stream.open_event = event if event.state == "open" else None
-        stream.peak_profile = profile
+            scoring.events += 1
+            first = scoring.stored_step - stream.budget_window[0]
+            scoring.openings = (*(start for start in scoring.openings if start >= first), event.start)
+        scoring.open_event = event if event.state == "open" else None
+        scoring.peak_profile = profile
         stored.events.append(event_row(stream, event, profile))
-        return change.kind, event
+        return event
 
-    def _snapshot(self, stream: LiveStream) -> dict[str, Any]:
-        stream.snapshot_due = SNAPSHOT_EVERY
-        return {
-            "stream_id": stream.id,
-            "seq": stream.scored_seq,
-            "verdict": stream.known_verdict,
-            "content": cast(Session, stream.session).snapshot(),
-        }
+    # -- verdicts, pauses, snapshots --------------------------------------------------------------------------------
 
-    def _apply(self, stream: LiveStream, verdict: int, number: int, called: str | None) -> tuple[bool, str | None]:
+    def _apply(self, stream: LiveStream, verdict: Any) -> tuple[bool, str | None]:
         """Apply a verdict to the session, which then knows it; returns whether it learned, else why not."""
-        stream.known_verdict = verdict
+        stream.scoring.known_verdict = verdict.id
         try:
-            cast(Session, stream.session).verdict(number, cast(Called | None, called))
+            cast(Session, stream.scoring.session).verdict(verdict.number, cast(Called | None, verdict.called))
         except CometadError as error:
             return False, str(error)
-        return called == "normal", None
+        return verdict.called == "normal", None
 
     def _give(self, verdict: GivenVerdict) -> None:
-        stream, stored = verdict.stream, Stored()
+        stream, called = verdict.stream, verdict.called
+        stored = Stored()
         try:
             learned, note = self._tried(verdict, stored)
-            outcome = {"taught": None if verdict.called is None else learned, "note": note}
+            outcome = {"taught": None if called is None else learned, "note": note}
             stored.tried.append({"stream_id": stream.id, "number": verdict.number, **outcome})
             self._keep(stream, stored)
-            known, called = stream.open_event, verdict.called
+            known = stream.scoring.open_event
             if known is not None and known.number == verdict.number:
                 said = {"verdict": called, "verdict_at": None if called is None else verdict.at}
-                stream.open_event = known.model_copy(update=said)
+                stream.scoring.open_event = known.model_copy(update=said)
+                stream.publish()
             verdict.done.set_result(None)
         except Exception as error:
             verdict.done.set_exception(error)
@@ -276,34 +339,47 @@ class LiveScorer:
         """Apply a verdict if that is possible now; returns whether it learned, else why not."""
         stream = verdict.stream
         if not stream.owned:
-            stream.session = None  # it does not know the verdict, unlike the database
+            stream.scoring.session = None  # it does not know the verdict, unlike the database
             return False, "The stream is moving; the verdict takes effect once it is scored again."
-        if stream.paused:
+        if stream.row.paused:
             return False, "The stream is paused; the verdict takes effect once it is resumed."
         self.open(stream)
-        if verdict.id <= stream.known_verdict:  # opening the session has applied it
+        if verdict.id <= stream.scoring.known_verdict:  # opening the session has applied it
             return verdict.called == "normal", None
-        tried = self._apply(stream, verdict.id, verdict.number - stream.first_event, verdict.called)
-        stored.snapshots.append(self._snapshot(stream))
+        tried = self._apply(stream, verdict._replace(number=verdict.number - stream.row.first_event))
+        stored.snapshots.append(_snapshot(stream))
         return tried
 
     def pause(self, stream: LiveStream, reason: str) -> None:
         """Stop scoring a stream; its readings are stored and wait."""
-        stream.paused, stream.reason, stream.session = True, reason, None
-        self._keep(stream, Stored(paused=[(stream.id, reason)]))
-        self._tell_paused(stream)
+        stream.change(paused=True, reason=reason)
+        stream.scoring.session = None
+        self._keep(stream, Stored(paused=[{"stream_id": stream.id, "reason": reason}]))
+        self._tell_state(stream)
 
     def save(self, streams: Iterable[LiveStream]) -> None:
         """Store a snapshot of each open session, so that the next start is quick."""
         for stream in streams:
-            if stream.owned and stream.session is not None and stream.snapshot_due < SNAPSHOT_EVERY:
+            scoring = stream.scoring
+            if stream.owned and scoring.session is not None and scoring.snapshot_due < SNAPSHOT_EVERY:
                 try:
-                    self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
+                    self._keep(stream, Stored(snapshots=[_snapshot(stream)]))
                 except Exception:  # its readings since the last snapshot are scored again
                     _log.exception("snapshot not saved", stream=stream.name)
 
 
-def _grouped(work: list[Any]) -> Iterable[Any]:
+def _snapshot(stream: LiveStream) -> dict[str, Any]:
+    scoring = stream.scoring
+    scoring.snapshot_due = SNAPSHOT_EVERY
+    return {
+        "stream_id": stream.id,
+        "seq": scoring.scored_seq,
+        "verdict": scoring.known_verdict,
+        "content": cast(Session, scoring.session).snapshot(),
+    }
+
+
+def _grouped(work: Iterable[Any]) -> Iterator[Any]:
     """The work with readings of one stream that follow each other joined, as long as no verdict lies between."""
     waiting: dict[int, list[Accepted]] = {}
     for one in work:
@@ -320,7 +396,7 @@ def _grouped(work: list[Any]) -> Iterable[Any]:
     yield from map(_joined_batches, waiting.values())
 
 
-def _joined_batches(parts: list[Accepted]) -> Accepted:
+def _joined_batches(parts: Sequence[Accepted]) -> Accepted:
     if len(parts) == 1:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(one.rows[1:] for one in parts), strict=True))
@@ -333,22 +409,16 @@ def _from(rows: HistoryRows, seq: int) -> HistoryRows:
     return rows if skip == 0 else HistoryRows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
 
 
-def _show_recent(stream: LiveStream, rows: HistoryRows) -> None:
-    stream.last = type(stream.last)()
-    if len(rows.ats):
-        stream.last.add(rows.ats, rows.cells)
-
-
 def _show_events(connection: Connection, stream: LiveStream) -> None:
     """Fill in what was known of the events of a stream."""
-    table = schema.events
+    table, scoring, row = schema.events, stream.scoring, stream.row
     own = table.c.stream_id == stream.id
-    stream.events = connection.execute(select(func.count()).select_from(table).where(own)).scalar_one()
+    scoring.events = connection.execute(select(func.count()).select_from(table).where(own)).scalar_one()
     newest = connection.execute(select(table).where(own).order_by(table.c.number.desc()).limit(1)).one_or_none()
-    if newest is not None and newest.closed_at is None and newest.number > stream.first_event:
-        stream.open_event, stream.peak_profile = event_of(newest, stream), newest.profile
-    since = max(stream.first_step, stream.stored_step - stream.budget_window[0])
-    stream.openings = list(connection.execute(select(table.c.start).where(own, table.c.start >= since)).scalars())
+    if newest is not None and newest.closed_at is None and newest.number > row.first_event:
+        scoring.open_event, scoring.peak_profile = event_of(newest, stream), newest.profile
+    since = max(row.first_step, scoring.stored_step - stream.budget_window[0])
+    scoring.openings = tuple(connection.execute(select(table.c.start).where(own, table.c.start >= since)).scalars())
 
 
 def _seconds(at: Any) -> float:

@@ -5,7 +5,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,38 +13,35 @@ from sqlalchemy import Connection as SqlConnection
 from sqlalchemy import delete, func, insert, select, update
 
 from cometad.alerting.verdicts import Called
+from cometad.comet import Comet
 from cometad.connect.address import Address
 from cometad.connect.contract import Position, ReadingBatch, Receipt, Rejection, UnknownStream
 from cometad.connect.intake import Connection
 from cometad.data.text import Layout
 from cometad.detector import Detector
-from cometad.serve.demo_plant import NAME as DEMO
+from cometad.errors import CometadError
 from cometad.serve.demo_plant import DemoPlant
-from cometad.serve.event_rows import verdict_columns
 from cometad.serve.figures import Figures
 from cometad.serve.fleet_streams import FleetStreams
 from cometad.serve.listeners import Listeners
-from cometad.serve.live_stream import LiveStream, check_settings
-from cometad.serve.members.ownership import Fenced, Moved, Ownership, SharedOwnership, SoleOwner
-from cometad.serve.members.sharing import StreamSharing
+from cometad.serve.live_stream import LiveStream, StreamRow, check_settings
+from cometad.serve.members import Fenced, Members, Moved, SharedMembers
 from cometad.serve.models import StreamSettings, StreamState
 from cometad.serve.notify.notifications import Notifications, notifiers_of
-from cometad.serve.recorder import Recorder, change_event
-from cometad.serve.restoring import restored
+from cometad.serve.recorder import Recorder
 from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.settings import Settings
+from cometad.serve.sharing import StreamSharing
 from cometad.serve.sources import Connections, reject, stored_position
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
-from cometad.serve.storage.store import StorageError, Store
+from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
 
-NOT_LEARNED = "The event is older than the settings of the stream, so the verdict was stored but not learned."
 # Tables with rows of a stream, deleted with it.
 OWNED = (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts, schema.deliveries)
-RETRY = 5.0  # seconds until a session is opened again that the database did not give
 
 _log = structlog.get_logger("cometad.serve")
 
@@ -63,33 +59,21 @@ class Service:
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
         self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
-        self.ownership = self._ownership()
+        alone = self.store.is_sqlite
+        self.members = Members() if alone else SharedMembers(self.store, self.streams, self._restored)
         self.notifications = Notifications(
-            self.store, settings, notifiers, self.streams, self.figures, self.ownership.in_charge
+            self.store, settings, notifiers, self.streams, self.figures, self.members.in_charge
         )
-        self.recorder = Recorder(
-            self.store,
-            self.streams,
-            self.ownership,
-            self._pass_on,
-            lambda: self.scorer.unscored,
-            self.notifications.outbox,
-        )
-        self.scorer = LiveScorer(self.store, self.recorder.keep, self.recorder.flush, self._tell, self._tell_state)
+        self.scorer = LiveScorer(self.store, self._tell_state)
+        self.recorder = Recorder(self.store, self.streams, self.members, self.scorer, self.notifications.outbox)
         self.sharing = StreamSharing(
-            self.store, self.streams, self.ownership, self.recorder, self.scorer, self._restored, self._lock
+            self.store, self.streams, self.members, self.recorder, self.scorer, self._restored, self._lock
         )
-        self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state, self.ownership)
-        self.demo = DemoPlant(
-            lambda: DEMO in self.streams,
-            self.detectors.add,
-            self.put_stream,
-            lambda batches: self.recorder.submit(batches),
-        )
-        self.fleet = FleetStreams(settings.fleet, self._keep_of_fleet, self.put_stream)
-        self.watchers: list[Callable[[FreshScores], None]] = [
-            self.notifications.scored
-        ]  # called by the scorer's thread
+        self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state, self.members)
+        self.demo = DemoPlant(self.streams, self.detectors, self.recorder, self.put_stream)
+        self.fleet = FleetStreams(settings.fleet, self.streams, self.detectors, self.put_stream)
+        self.watchers = self.scorer.watchers
+        self.watchers += [self._tell, self.notifications.scored]
         self.figures.watch(self._gauges, self._streams_shown)
         self.ready = self._started = False
 
@@ -98,8 +82,8 @@ class Service:
     def start(self) -> None:
         """Open all streams, score what was not scored yet, and take readings."""
         self.store.claim()
-        self.ownership.join()
-        alone = self.ownership.alone
+        self.members.join()
+        alone = self.members.alone
         if alone:
             self.detectors.close_interrupted_fits()
         with self.store.read() as connection:
@@ -107,13 +91,14 @@ class Service:
         for row in rows:
             self.streams[row.name] = self._restored(row)
         if alone:  # others open the streams whose readings they get
-            self.ownership.take(list(self.streams.values()))
+            self.members.take(list(self.streams.values()))
         self.recorder.start()
-        self.scorer.start()
+        self.members.start(self.recorder.wake)
+        self.scorer.start(self.recorder.keep, self.recorder.flush)
         self._started = True
         for stream in list(self.streams.values()):
             if stream.owned:
-                self._open(stream)
+                self.scorer.open_later(stream)
         self.sharing.start()
         self.upkeep.start()
         self.notifications.start()
@@ -125,13 +110,21 @@ class Service:
         self.ready = True
         self.sharing.release_idle()
 
-    def _ownership(self) -> Ownership:
-        if self.store.is_sqlite:
-            return SoleOwner()
-        return SharedOwnership(self.store, self.streams, self._restored, lambda: self.recorder.wake())
-
     def _restored(self, row: Any) -> LiveStream:
-        stream, known = restored(self.store, self.detectors, row), self.streams.get(row.name)
+        """The stream in a row of the database; without its detector it is paused, with an unfitted placeholder."""
+        settings, lost = StreamSettings.model_validate_json(row.settings), None
+        try:
+            detector, layout = self.detectors.for_stream(settings)
+        except CometadError as error:
+            lost = f"Its detector cannot be used: {error}"
+            detector, layout = Comet(), self.detectors.stored_layout(settings.detector)
+            _log.error("stream paused", stream=row.name, problem=lost)
+        with self.store.read() as connection:
+            stream = LiveStream.stored(connection, row, settings, detector, layout)
+        if lost is not None:
+            stream.change(paused=True, reason=lost, lost_detector=True)
+        known = self.streams.get(row.name)
+        stream.held = "owned" if self.store.is_sqlite else "released"
         stream.source = None if known is None else known.source
         return stream
 
@@ -162,7 +155,7 @@ class Service:
                 _log.error("snapshot not saved", problem=str(problem))
             self.recorder.stop()
             self.notifications.stop()
-            self.ownership.leave()
+            self.members.leave()
         self.detectors.close()
         self.store.close()
 
@@ -171,24 +164,18 @@ class Service:
         with self.store.read() as connection:
             return connection.execute(select(func.count()).select_from(schema.streams)).scalar_one()
 
-    def _pass_on(self, work: Any) -> None:
-        self.scorer.put(work)
-
     def _tell(self, scores: FreshScores) -> None:
         stream = scores.stream
-        stream.silence_told = False
         self.figures.scored(len(scores.ats), scores.waited)
         self.listeners.points(stream, scores.ats, scores.cells)
         for change, event in scores.events:
             self.figures.event(change)
             self.listeners.news("event", stream.name, {**event.model_dump(), "change": change})
-        for watcher in self.watchers:
-            watcher(scores)
 
     def _gauges(self) -> dict[str, float]:
         return {
             "streams": len(self.streams),
-            "streams_paused": sum(stream.paused for stream in list(self.streams.values())),
+            "streams_paused": sum(stream.row.paused for stream in list(self.streams.values())),
             "readings_unstored": self.recorder.waiting,
             "readings_unscored": self.scorer.unscored,
             "transaction_seconds": self.recorder.round_seconds,
@@ -211,8 +198,12 @@ class Service:
                 stream.source = connection
                 self._tell_state(stream)
 
+    def describe(self, stream: LiveStream, recent: int = 0) -> dict[str, Any]:
+        """How a stream is now, as `StreamState`; with `recent`, also its last scores."""
+        return stream.describe(self.scorer.lag(stream) or 0.0, recent)
+
     def _tell_state(self, stream: LiveStream) -> None:
-        self.listeners.news("stream", stream.name, StreamState(**stream.describe()).model_dump(exclude={"recent"}))
+        self.listeners.news("stream", stream.name, StreamState(**self.describe(stream)).model_dump(exclude={"recent"}))
 
     # -- readings ---------------------------------------------------------------------------------------------------
 
@@ -221,20 +212,11 @@ class Service:
         return self._known(stream).layout
 
     def _known(self, name: str) -> LiveStream:
-        self.open_of_fleet(name)
+        self.fleet.open(name)
         found = self.streams.get(name) or self.sharing.find(name)
         if found is None:
             raise UnknownStream(name)
         return found
-
-    def open_of_fleet(self, stream: str) -> None:
-        """Create the stream of an entity of the fleet, if there is none yet."""
-        if stream not in self.streams:
-            self.fleet.open(stream)
-
-    def _keep_of_fleet(self, name: str, content: bytes) -> None:
-        if name not in self.streams:  # another request may have been quicker
-            self.detectors.add(name, content)
 
     async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
         """Take readings; returns once they are on disk. Raises `Busy` if too much is waiting."""
@@ -256,11 +238,11 @@ class Service:
 
     async def share(self, connection: str, parts: int) -> int:
         """How many of the parts of a source this process should read."""
-        return await asyncio.to_thread(self.ownership.share, connection, parts)
+        return await asyncio.to_thread(self.members.share, connection, parts)
 
     async def take_part(self, connection: str, part: int) -> bool:
         """Take a part of a source, if no other process has it."""
-        return await asyncio.to_thread(self.ownership.take_part, connection, part)
+        return await asyncio.to_thread(self.members.take_part, connection, part)
 
     async def leave_part(self, connection: str, part: int, streams: Collection[str]) -> None:
         """Leave a part of a source and the streams it feeds to other processes."""
@@ -301,14 +283,14 @@ class Service:
         """A transaction during which a stream is this process's own; call it while none of the recorder runs."""
         try:
             with self.store.write() as connection:
-                self.ownership.fence(connection)
+                self.members.fence(connection)
                 if not stream.owned:
                     raise Moved(stream.name)
                 yield connection
         except (Fenced, Moved):
             raise
         except Exception:  # raised again: it is unknown whether the transaction was committed
-            self.ownership.doubt([stream])
+            self.members.doubt([stream])
             raise
 
     def put_stream(self, name: str, settings: StreamSettings) -> tuple[LiveStream, bool]:
@@ -329,9 +311,10 @@ class Service:
             row |= {"paused": False, "reason": None, "dates": "{}", "first_seq": 0, "first_step": 0, "first_event": 0}
             with self.store.write() as connection:
                 (found,) = connection.execute(insert(schema.streams).values(row)).inserted_primary_key or (0,)
-            stream = LiveStream(int(found), name, settings, detector, layout, owned=self.store.is_sqlite)
+            stream = LiveStream(StreamRow(int(found), name, settings), detector, layout)
+            stream.held = "owned" if self.store.is_sqlite else "released"
             self.streams[name] = stream
-        self._open(stream)
+        self.scorer.open_later(stream)
         self._tell_state(stream)
         return stream, True
 
@@ -340,8 +323,8 @@ class Service:
 
         def change() -> None:
             self.recorder.flush()  # what the old session gave is kept, and nothing of it may come later
-            with self.recorder.paused():  # no reading for the old settings comes in between
-                self._start_anew(known, settings, detector, layout)
+            # No reading for the old settings comes in between.
+            self.recorder.exclusive(lambda: self._start_anew(known, settings, detector, layout))
             self.scorer.open(known)
 
         self.scorer.do(change).result()
@@ -354,9 +337,9 @@ class Service:
             own = schema.events.c.stream_id == known.id
             newest = connection.execute(select(func.max(schema.events.c.number)).where(own)).scalar()
             first = {
-                "first_step": max(next_number(connection, schema.scores, known.id), known.first_step),
+                "first_step": max(next_number(connection, schema.scores, known.id), known.row.first_step),
                 "first_seq": next_number(connection, schema.readings, known.id),
-                "first_event": max(newest or 0, known.first_event),
+                "first_event": max(newest or 0, known.row.first_event),
             }
             values: dict[str, Any] = {"settings": settings.model_dump_json(), "paused": False, "reason": None, **first}
             own = schema.streams.c.id == known.id
@@ -368,10 +351,10 @@ class Service:
             connection.execute(update(schema.events).where(open_now).values(closed_at=now))
             self.notifications.outbox.write(connection, [{**event, "closed_at": now} for event in events])
         self.notifications.outbox.wake(False)
-        known.first_step, known.first_seq, known.first_event = first.values()
-        known.settings, known.detector, known.layout = settings, detector, layout
-        known.lost_detector = False
-        known.session, known.open_event, known.paused, known.reason = None, None, False, None
+        known.detector, known.layout = detector, layout
+        known.change(settings=settings, paused=False, reason=None, lost_detector=False, **first)
+        known.scoring.session, known.scoring.open_event = None, None
+        known.publish()
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with everything it has."""
@@ -379,24 +362,23 @@ class Service:
             del self.streams[name]
 
             def drop() -> None:
-                stream.paused = True  # whatever is on its way is not scored any more
+                stream.change(paused=True)  # whatever is on its way is not scored any more
                 self.recorder.flush()
-                with self.recorder.paused():
-                    with self._writing(stream) as connection:
-                        for table in OWNED:
-                            connection.execute(delete(table).where(table.c.stream_id == stream.id))
-                        connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
-                    self.sharing.deleted(stream)
-                    found = self.streams.get(name)
-                    if found is not None and found.id == stream.id:  # its readings come, and it was found once more
-                        found.gone, found.owned = True, False
-                        del self.streams[name]
+                self.recorder.exclusive(delete_rows)
 
-            was_paused = stream.paused
+            def delete_rows() -> None:
+                with self._writing(stream) as connection:
+                    for table in OWNED:
+                        connection.execute(delete(table).where(table.c.stream_id == stream.id))
+                    connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
+                self.sharing.deleted(stream)
+
+            was_paused = stream.row.paused
             try:
                 self.scorer.do(drop).result()
             except BaseException:  # it is still stored
-                stream.paused, self.streams[name] = was_paused, stream
+                stream.change(paused=was_paused)
+                self.streams[name] = stream
                 raise
         self.listeners.news("stream", name, {"name": name, "deleted": True})
 
@@ -409,70 +391,51 @@ class Service:
                     raise Moved(name)
                 self.scorer.pause(stream, reason)
 
-            if not stream.paused:
+            if not stream.row.paused:
                 self.scorer.do(stop).result()
         return stream
 
     def resume(self, name: str) -> LiveStream:
         """Score a stream again, from the reading it was paused at."""
         with self._own(name) as stream:
-            if stream.lost_detector:
+            if stream.row.lost_detector:
                 stream.detector, stream.layout = self.detectors.for_stream(stream.settings)
-                stream.lost_detector = False
-            if stream.paused:
+                stream.change(lost_detector=False)
+            if stream.row.paused:
                 self.recorder.flush()
-                with self.recorder.paused(), self._writing(stream) as connection:
-                    own = schema.streams.c.id == stream.id
-                    connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
-                stream.paused, stream.reason = False, None
-                self._open(stream).result()
+                self.recorder.exclusive(lambda: self._unpause(stream))
+                self.scorer.open_later(stream).result()
         self._tell_state(stream)
         return stream
 
-    def _open(self, stream: LiveStream) -> "Future[None]":
-        """Open the session of a stream; a failure pauses it."""
-
-        def open_guarded() -> None:
-            if stream.paused or not stream.owned:  # another process may have it already, and scores it
-                return
-            try:
-                self.scorer.open(stream)
-            except StorageError as error:  # the stream is well, and its next reading opens it, too
-                _log.error("stream not opened", stream=stream.name, problem=str(error))
-                stream.session = None
-                later = threading.Timer(RETRY, self._open, [stream])
-                later.daemon = True
-                later.start()
-            except Exception as error:  # one bad stream never stops another
-                self.scorer.pause(stream, f"Its state cannot be restored: {error}")
-                _log.exception("stream paused", stream=stream.name)
-
-        return self.scorer.do(open_guarded)
+    def _unpause(self, stream: LiveStream) -> None:
+        with self._writing(stream) as connection:
+            own = schema.streams.c.id == stream.id
+            connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
+        stream.change(paused=False, reason=None)
 
     # -- verdicts ---------------------------------------------------------------------------------------------------
 
     def rule(self, event_id: str, called: Called | None) -> None:
         """Take a verdict on an event; `normal` teaches the stream, None withdraws what was said."""
-        stream, number = self.event_place(event_id)
-        own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == number)
-        with self.store.read() as connection:
-            row = connection.execute(select(schema.events).where(own)).one_or_none()
-        if row is None:
-            raise Missing(f"There is no event {event_id!r}.")
+        stream, row = self.event(event_id)
         if row.verdict == called:
             return
-        if number <= stream.first_event:
-            with self.store.write() as connection:
-                change_event(connection, stream.id, number, verdict_columns(called, time.time(), False, NOT_LEARNED))
+        if row.number <= stream.row.first_event:  # nothing to learn, so it does not matter who has the stream
+            self.recorder.rule(stream, row.number, called).result()
             return
         with self._own(stream.name) as stream:
-            self.recorder.rule(stream, number, called).result()
+            self.recorder.rule(stream, row.number, called).result()
             self.recorder.flush(stream)
 
-    def event_place(self, event_id: str) -> tuple[LiveStream, int]:
-        """The stream of an event and its number there."""
+    def event(self, event_id: str) -> tuple[LiveStream, Any]:
+        """An event as its stream and its row."""
         stream_id, _, number = event_id.partition("-")
-        for stream in list(self.streams.values()):
-            if str(stream.id) == stream_id:
-                return stream, int(number)
+        stream = next((one for one in list(self.streams.values()) if str(one.id) == stream_id), None)
+        if stream is not None:
+            own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == int(number))
+            with self.store.read() as connection:
+                row = connection.execute(select(schema.events).where(own)).one_or_none()
+            if row is not None:
+                return stream, row
         raise Missing(f"There is no event {event_id!r}.")

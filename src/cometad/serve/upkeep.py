@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, delete, func, select, text
 from cometad.errors import CometadError
 from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
-from cometad.serve.members.ownership import Ownership
+from cometad.serve.members import Members
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import delete_before, join_chunks, longest_history
@@ -42,13 +42,14 @@ class Upkeep:
         settings: Settings,
         streams: dict[str, LiveStream],
         silent: Callable[[LiveStream], None],
-        owners: Ownership,
+        members: Members,
     ) -> None:
         self._store, self._settings, self._streams, self._silent = store, settings, streams, silent
-        self._owners = owners
+        self._members = members
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cometad-upkeep", daemon=True)
         self._cleaned = time.monotonic()
+        self._told: dict[int, float | None] = {}  # of streams that fell silent: when their last reading came
         self._joined: dict[tuple[str, int], int] = {}  # by table and stream: rows when their chunks were joined
 
     def start(self) -> None:
@@ -72,7 +73,7 @@ class Upkeep:
     def _clean_sometimes(self) -> None:
         if time.monotonic() - self._cleaned >= CLEAN_EVERY:
             self._cleaned = time.monotonic()
-            if self._owners.leads:
+            if self._members.leads:
                 self.clean()
 
     def _own(self) -> list[LiveStream]:
@@ -81,13 +82,14 @@ class Upkeep:
 
     def _notice_silence(self) -> None:
         for stream in self._own():
-            if not stream.silence_told and stream.state(time.time())[0] == "silent":
-                stream.silence_told = True
+            received = stream.arrivals.last_received
+            if stream.state(time.time())[0] == "silent" and self._told.get(stream.id) != received:
+                self._told[stream.id] = received
                 self._silent(stream)
 
     def explain(self) -> None:
         """Explain events that were closed, while their readings are there."""
-        streams = {stream.id: stream for stream in self._own() if not stream.lost_detector}
+        streams = {stream.id: stream for stream in self._own() if not stream.row.lost_detector}
         rows = unexplained(self._store, streams, EXPLAINED_AT_ONCE)
         for row in self._paced(rows):
             keep_explanation(self._store, streams[row.stream_id], row)
@@ -104,7 +106,7 @@ class Upkeep:
         """The streams with that many more rows since their chunks were joined."""
         grown = []
         for stream in self._own():
-            rows = stream.arrivals.next_seq if table is schema.readings else stream.stored_step
+            rows = stream.arrivals.next_seq if table is schema.readings else stream.scoring.stored_step
             if rows - self._joined.get((table.name, stream.id), 0) >= least:
                 self._joined[table.name, stream.id] = rows
                 grown.append(stream.id)

@@ -24,7 +24,7 @@ from cometad.serve.api import (
 )
 from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
-from cometad.serve.members.ownership import Fenced, Moved
+from cometad.serve.members import Fenced, Moved
 from cometad.serve.service import Service
 from cometad.serve.storage.store import StorageError
 from cometad.serve.stored_detectors import Conflict, Missing

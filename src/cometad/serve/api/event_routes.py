@@ -6,7 +6,8 @@ from fastapi import APIRouter, Query
 
 from cometad.alerting.alerts import Level
 from cometad.serve.api.common import EventName, From, ServiceOf, To, answers, may, moment
-from cometad.serve.history_queries import event_details, events_of
+from cometad.serve.events import events_of
+from cometad.serve.history_queries import event_details
 from cometad.serve.live_stream import EVER
 from cometad.serve.models import EventDetails, EventList, VerdictOf
 
@@ -23,7 +24,11 @@ def list_events(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> EventList:
     """The events of all streams, newest first."""
-    return EventList(events=events_of(service, None, state, level, moment(start, -EVER), moment(stop, EVER), limit))
+    return EventList(
+        events=events_of(
+            service.store, service.streams, None, state, level, moment(start, -EVER), moment(stop, EVER), limit
+        )
+    )
 
 
 @router.get("/{event}", responses=answers(404), dependencies=[may("read")])

@@ -40,7 +40,7 @@ router = APIRouter(prefix="/v1", tags=["readings"], dependencies=[may("write")])
 async def post_readings(name: StreamName, request: Request, service: ServiceOf) -> Any:
     """Send readings of one stream; answered once they are on disk. A bad reading refuses the whole body."""
     if len(service.fleet):
-        await asyncio.to_thread(service.open_of_fleet, name)
+        await asyncio.to_thread(service.fleet.open, name)
     known = service.streams.get(name)
     stream = await asyncio.to_thread(service.stream, name) if known is None else known
     form = _form(request)

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Response
 
 from cometad.alerting.alerts import Level
 from cometad.serve.api.common import From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.events import events_of
 from cometad.serve.explaining import variables_between
-from cometad.serve.exports import export_parquet
-from cometad.serve.history_queries import events_of, scores_between
+from cometad.serve.history_queries import export_parquet, scores_between
 from cometad.serve.live_stream import EVER
 from cometad.serve.models import (
     MOST_POINTS,
@@ -35,7 +35,7 @@ def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)]
     service.sharing.look()
     streams = list(service.streams.values())
     streams.sort(key=lambda stream: stream.name)
-    return Streams(streams=[StreamState(**stream.describe(recent)) for stream in streams])
+    return Streams(streams=[StreamState(**service.describe(stream, recent)) for stream in streams])
 
 
 @router.get("/{name}", responses=answers(404), dependencies=[may("read")])
@@ -43,7 +43,7 @@ def get_stream(name: StreamName, service: ServiceOf) -> StreamDetails:
     """How a stream is now."""
     stream = service.stream(name)
     service.sharing.look()
-    return StreamDetails(**stream.describe(), variables=list(stream.layout.names), settings=stream.settings)
+    return StreamDetails(**service.describe(stream), variables=list(stream.layout.names), settings=stream.settings)
 
 
 @router.put("/{name}", responses=answers(404, 409) | {201: {"model": StreamState}}, dependencies=[may("write")])
@@ -51,7 +51,7 @@ async def put_stream(name: StreamName, settings: StreamSettings, service: Servic
     """Create a stream, or change its settings: then it starts anew from its next reading."""
     stream, created = await asyncio.to_thread(service.put_stream, name, settings)
     response.status_code = 201 if created else 200
-    return StreamState(**stream.describe())
+    return StreamState(**service.describe(stream))
 
 
 @router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
@@ -64,14 +64,14 @@ async def delete_stream(name: StreamName, service: ServiceOf) -> None:
 async def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Stop scoring a stream. Its readings are stored, and scored once it is resumed."""
     stream = await asyncio.to_thread(service.pause, name)
-    return StreamState(**stream.describe())
+    return StreamState(**service.describe(stream))
 
 
 @router.post("/{name}/resume", responses=answers(404, 409), dependencies=[may("write")])
 async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Score a stream again, from the reading it was paused at."""
     stream = await asyncio.to_thread(service.resume, name)
-    return StreamState(**stream.describe())
+    return StreamState(**service.describe(stream))
 
 
 @router.get("/{name}/scores", responses=answers(404), dependencies=[may("read")])
@@ -112,7 +112,11 @@ def get_stream_events(
 ) -> EventList:
     """The events of a stream, newest first."""
     stream = service.stream(name)
-    return EventList(events=events_of(service, stream, state, level, moment(start, -EVER), moment(stop, EVER), limit))
+    return EventList(
+        events=events_of(
+            service.store, service.streams, stream, state, level, moment(start, -EVER), moment(stop, EVER), limit
+        )
+    )
 
 
 _FILE: dict[int | str, dict[str, Any]] = {200: {"content": {PARQUET: {}}, "description": "A Parquet file."}}

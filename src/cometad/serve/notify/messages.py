@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select, tuple_
 
 from cometad.connect.out.message import EventMessage, MessageVariable
-from cometad.serve.event_rows import event_of
+from cometad.serve.events import event_of
 from cometad.serve.explaining import keep_explanation
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import EventSummary, Explained, VariableReason

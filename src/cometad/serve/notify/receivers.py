@@ -319,7 +319,7 @@ class ScoreReceiver(_Outgoing):
 def _is_open(scores: FreshScores) -> Floats:
     """1 at the times (time,) at which an event was open, else 0."""
     if not scores.events:
-        return np.full(len(scores.ats), float(scores.stream.open_event is not None))
+        return np.full(len(scores.ats), float(scores.stream.shown.open_event is not None))
     found = np.zeros(len(scores.ats))
     for event in {event.id: event for _, event in scores.events}.values():  # the last state of each
         start = -np.inf if event.start_time is None else event.start_time

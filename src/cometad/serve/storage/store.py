@@ -77,7 +77,7 @@ class Store:
     def claim(self) -> None:
         """Make sure that no other service uses a SQLite file, until it is closed or the process ends.
 
-        Several services may share a PostgreSQL database: see `ownership.py`.
+        Several services may share a PostgreSQL database: see `members.py`.
         """
         if not self.is_sqlite:
             return
@@ -140,7 +140,7 @@ def _engine(url: str) -> Engine:
             raise ParameterError(
                 f"Cannot store data in {parsed.get_backend_name()!r}. Pass a URL like postgresql://user@host/name."
             )
-        engine = create_engine(parsed, pool_pre_ping=True, pool_size=CONNECTIONS)
+        engine = create_engine(parsed, pool_pre_ping=True, pool_size=CONNECTIONS, pool_use_lifo=True)
     except (ArgumentError, NoSuchModuleError) as error:
         raise ParameterError("The database URL cannot be read. Write postgresql://user@host/name.") from error
     if engine.dialect.name == "sqlite":
@@ -155,7 +155,14 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
     connection.isolation_level = None  # transactions begin where we say so
     cursor = connection.cursor()
     # The first one only has an effect on a new file, before anything is written to it.
-    for pragma in ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", f"busy_timeout={1000 * BUSY}"):
+    for pragma in (
+        "auto_vacuum=INCREMENTAL",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "cache_size=-32768",
+        "wal_autocheckpoint=4000",
+        f"busy_timeout={1000 * BUSY}",
+    ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from sqlalchemy import ColumnElement, Connection, Float, Update, delete, func, insert, select, text, update
@@ -58,113 +58,79 @@ class Moved(Lost):
         super().__init__(f"The stream {stream!r} is moving to another process. Try again.")
 
 
-class Ownership(Protocol):
-    """Which streams and parts of sources this process owns."""
+class Members:
+    """The processes that share the database, as this one sees them. Alone (SQLite), it owns everything."""
+
+    id: int | None = None  # of its row, where there are others
 
     @property
     def alone(self) -> bool:
         """Whether no other process uses the database."""
+        return True
 
     @property
     def leads(self) -> bool:
         """Whether this process does the work that only one of them should do."""
+        return True
 
     def join(self) -> None:
         """Join the processes that share the database, unless already joined."""
 
+    def start(self, fenced: Callable[[], None]) -> None:
+        """Give signs of life; `fenced` is called when others declared this process dead while it wrote nothing."""
+
     def leave(self) -> None:
         """Release everything."""
-
-    def in_charge(self, streams: Collection[int]) -> Collection[int]:
-        """The streams this process is responsible for: its own and, if it leads, those without an owner."""
 
     def fence(self, connection: Connection) -> None:
         """Ensure, until the transaction ends, that no other process takes anything from this one."""
 
+    def forget(self) -> None:
+        """Give up everything after being fenced."""
+
+    def in_charge(self, streams: Collection[int]) -> Collection[int]:
+        """The streams this process is responsible for: its own and, if it leads, those without an owner."""
+        return streams
+
+    # The three below are called while no transaction of the recorder runs.
+
     def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
         """Take streams; returns those owned by other processes, by name."""
+        return {}
 
     def release(self, streams: Collection[LiveStream]) -> None:
-        """Release streams."""
+        """Release streams with everything stored; if the transaction fails, they are `orphans`."""
 
     def doubt(self, streams: Iterable[LiveStream]) -> None:
         """Reload streams before they are used: it is unknown whether a transaction was committed."""
 
     def orphans(self) -> set[str]:
-        """The streams that this process has to finish: they have an owner, but nobody scores them now."""
-
-    def forget(self) -> None:
-        """Give up everything after being fenced."""
+        """The streams whose owner is dead, if this process leads, and those that it has in the database only."""
+        return set()
 
     def share(self, connection: str, parts: int) -> int:
-        """How many parts of a source this process should read; zero `parts` means it no longer reads the source."""
+        """How many parts of a source this process should read: as many as its other readers, or one more.
+
+        Zero `parts` means that it no longer reads the source.
+        """
+        return parts
 
     def take_part(self, connection: str, part: int) -> bool:
         """Take a part of a source, if no other process owns it."""
+        return True
 
     def leave_part(self, connection: str, part: int) -> None:
         """Release a part of a source."""
 
     def holds(self, connection: str, part: int) -> bool:
         """Whether this process owns a part of a source."""
-
-
-class SoleOwner:
-    """Everything belongs to this process."""
-
-    alone = leads = True
-
-    def join(self) -> None:
-        """Do nothing: the lock on the file is enough."""
-
-    def leave(self) -> None:
-        """Do nothing: the lock is released with the file."""
-
-    def in_charge(self, streams: Collection[int]) -> Collection[int]:
-        """All of them."""
-        return streams
-
-    def fence(self, connection: Connection) -> None:
-        """Do nothing: nobody else writes."""
-
-    def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
-        """No stream is elsewhere."""
-        return {}
-
-    def release(self, streams: Collection[LiveStream]) -> None:
-        """Do nothing: there is no other process."""
-
-    def doubt(self, streams: Iterable[LiveStream]) -> None:
-        """Do nothing: with SQLite, the outcome of a transaction is known."""
-
-    def orphans(self) -> set[str]:
-        """None: all streams are scored here."""
-        return set()
-
-    def forget(self) -> None:
-        """Do nothing: it is never fenced."""
-
-    def share(self, connection: str, parts: int) -> int:
-        """All parts."""
-        return parts
-
-    def take_part(self, connection: str, part: int) -> bool:
-        """Every part is free."""
-        return True
-
-    def leave_part(self, connection: str, part: int) -> None:
-        """Do nothing: there is no other process."""
-
-    def holds(self, connection: str, part: int) -> bool:
-        """Every part is owned."""
         return True
 
 
-class SharedOwnership:
+class SharedMembers(Members):
     """One of several processes that share a PostgreSQL database.
 
-    `restore` creates a stream from its database row, to replace the one in memory; `fenced` is called when this process
-    was declared dead while it had nothing to write.
+    `restore` creates a stream from its database row, to replace the one in memory.
     """
 
     def __init__(
@@ -172,12 +138,9 @@ class SharedOwnership:
         store: Store,
         streams: dict[str, LiveStream],
         restore: Callable[[Any], LiveStream],
-        fenced: Callable[[], None],
     ) -> None:
-        self._store, self._streams, self._restore, self._fenced = store, streams, restore, fenced
+        self._store, self._streams, self._restore = store, streams, restore
         self._name = f"{socket.gethostname()}:{os.getpid()}"
-        self.url: str | None = None  # where it listens
-        self.id: int | None = None
         self._lock = threading.RLock()  # of the connection below
         self._link: Connection | None = None  # its session holds the lock in PostgreSQL
         self._parts: set[tuple[str, int]] = set()
@@ -188,14 +151,17 @@ class SharedOwnership:
     # -- membership -------------------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Join the processes that share the database as a new member, unless already joined."""
+        """Join as a new member."""
         if self.id is not None:
             return
         with self._lock:
             if self.id is None:
                 self._join()
-        if self._thread.ident is None:
-            self._thread.start()
+
+    def start(self, fenced: Callable[[], None]) -> None:
+        """Start the heartbeat in a thread of its own."""
+        self._fenced = fenced
+        self._thread.start()
 
     def _join(self) -> None:
         with storage_errors():
@@ -203,7 +169,7 @@ class SharedOwnership:
             link = self._store.engine.connect()
             try:
                 with link.begin():
-                    values = {"name": self._name, "url": self.url, "reads": json.dumps(sorted(self._reads))}
+                    values = {"name": self._name, "reads": json.dumps(sorted(self._reads))}
                     row = insert(schema.members).values(**values, seen=_NOW)
                     (found,) = link.execute(row).inserted_primary_key or (0,)
                     link.execute(text("SELECT pg_advisory_lock(:locks, :id)"), {"locks": LOCKS, "id": found})
@@ -292,46 +258,41 @@ class SharedOwnership:
 
     @property
     def alone(self) -> bool:
-        """Whether no other process uses the database."""
+        """Whether this is the only member."""
         return self._ids() == [self.id]
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the oldest."""
+        """Whether this member is the oldest."""
         return self._ids()[:1] == [self.id]
 
     def in_charge(self, streams: Collection[int]) -> Collection[int]:
-        """The streams this process is responsible for: its own and, if it leads, those without an owner."""
-        table = schema.streams
+        """Its own streams and, for the oldest member, those of nobody."""
+        table, members = schema.streams, self._ids()
         with self._store.read() as connection:
-            members = list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
             rows = connection.execute(select(table.c.id, table.c.owner).where(table.c.id.in_(streams))).all()
         leads = members[:1] == [self.id]
         return {row.id for row in rows if row.owner == self.id or (leads and row.owner not in members)}
 
     def fence(self, connection: Connection) -> None:
-        """Ensure, until the transaction ends, that no other process takes anything from this one."""
+        """Lock the row of this member."""
         own = select(schema.members.c.id).where(schema.members.c.id == self.id)
         # A heartbeat does not wait for this lock, but deleting the row does.
         if connection.execute(own.with_for_update(read=True, key_share=True)).one_or_none() is None:
             raise Fenced
 
     def forget(self) -> None:
-        """Give up everything after being fenced."""
+        """Give up everything; the next transaction joins anew."""
         with self._lock:
             for stream in list(self._streams.values()):
-                stream.gone, stream.owned = True, False
+                stream.held = "gone"
             self._parts.clear()
             self.id = None
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
-        """Take streams; returns those owned by other processes, by name.
-
-        Called while no transaction of the recorder runs. If another process owned a stream meanwhile, the one in
-        memory is replaced.
-        """
+        """Take streams; if another process owned one meanwhile, the one in memory is replaced."""
         self.join()
         missing = self._taken(streams)
         if missing:  # one of the owners may have just died
@@ -354,33 +315,27 @@ class SharedOwnership:
             rows = connection.execute(change.returning(table)).all() if free else []
         before = {row.id: row.owner for row in found}
         for row in rows:
-            self._own(row, by_id[row.id], before[row.id])
+            known = by_id[row.id]
+            # A dead owner may have written after the stream was loaded here, without releasing it.
+            if known.gone or before[row.id] is not None or row.epoch != known.row.epoch + 1:
+                known.held = "gone"
+                known = self._streams[row.name] = self._restore(row)
+            known.held = "owned"
+            known.change(epoch=row.epoch)
         return [stream for stream_id, stream in by_id.items() if stream_id not in set(free)]
-
-    def _own(self, row: Any, known: LiveStream, before: int | None) -> None:
-        # A dead owner may have written after the stream was loaded here, without releasing it.
-        if known.gone or before is not None or row.epoch != known.epoch + 1:
-            known.gone, known.owned = True, False
-            known = self._streams[row.name] = self._restore(row)
-        known.owned, known.epoch = True, row.epoch
 
     def _whereabouts(self, streams: Iterable[LiveStream]) -> dict[str, Elsewhere]:
         names = {stream.id: stream.name for stream in streams}
         table, members = schema.streams, schema.members
-        query = select(table.c.id, members.c.name, members.c.url).join_from(
-            table, members, table.c.owner == members.c.id
-        )
+        query = select(table.c.id, members.c.name).join_from(table, members, table.c.owner == members.c.id)
         with self._store.read() as connection:
             rows = connection.execute(query.where(table.c.id.in_(names))).all()
-        places = {row.id: (row.name, row.url) for row in rows}
-        return {name: Elsewhere(name, *places.get(one, ("another", None))) for one, name in names.items()}
+        places = {row.id: row.name for row in rows}
+        return {name: Elsewhere(name, places.get(one, "another")) for one, name in names.items()}
 
     def release(self, streams: Collection[LiveStream]) -> None:
-        """Release streams; called while no transaction of the recorder runs, with everything stored.
-
-        If the transaction fails, they are `orphans`.
-        """
-        own = {stream.id: stream for stream in streams if stream.owned and not stream.gone}
+        """Release streams; their state stays in memory for the case that nobody else takes them."""
+        own = {stream.id: stream for stream in streams if stream.owned}
         if not own:
             return
         self.doubt(own.values())  # an error may come from a transaction that was stored
@@ -389,20 +344,21 @@ class SharedOwnership:
             mine = table.c.id.in_(own) & (table.c.owner == self.id)
             rows = connection.execute(_released(mine).returning(table.c.id, table.c.epoch)).all()
         for stream in own.values():
-            stream.fed, stream.source = False, None
+            stream.arrivals.fed, stream.source = False, None
         for row in rows:
-            own[row.id].epoch = row.epoch
+            own[row.id].change(epoch=row.epoch)
 
     def doubt(self, streams: Iterable[LiveStream]) -> None:
-        """Reload streams before they are used: it is unknown whether a transaction was committed."""
+        """Let the next use of streams find them out of date."""
         for stream in streams:
-            stream.owned, stream.epoch = False, NEVER
+            stream.held = "gone" if stream.gone else "released"
+            stream.change(epoch=NEVER)
 
     def orphans(self) -> set[str]:
-        """The streams whose owner is dead, if this process leads, and those that it has in the database only."""
+        """Streams with an owner that nobody scores."""
         table = schema.streams
+        members = self._ids()
         with self._store.read() as connection:
-            members = list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
             rows = connection.execute(select(table.c.name, table.c.owner).where(table.c.owner.is_not(None))).all()
         own = {stream.name for stream in list(self._streams.values()) if stream.owned}
         leads = members[:1] == [self.id]
@@ -415,10 +371,7 @@ class SharedOwnership:
     # -- parts of sources -------------------------------------------------------------------------------------------
 
     def share(self, connection: str, parts: int) -> int:
-        """How many parts of a source this process should read: as many as its other readers, or one more.
-
-        Zero `parts` means that it no longer reads the source.
-        """
+        """As many parts as the other readers of the source, or one more."""
         self.join()
         reads = self._reads | {connection} if parts else self._reads - {connection}
         if reads != self._reads:
@@ -435,7 +388,7 @@ class SharedOwnership:
         return parts // len(readers) + (readers.index(self.id) < parts % len(readers))
 
     def take_part(self, connection: str, part: int) -> bool:
-        """Take a part of a source, if no other process owns it."""
+        """Take a part of a source, unless a living member owns it."""
         table = schema.parts
         self.join()
         one = (table.c.connection == connection) & (table.c.part == part)
@@ -452,7 +405,7 @@ class SharedOwnership:
         return True
 
     def leave_part(self, connection: str, part: int) -> None:
-        """Release a part of a source."""
+        """Leave it to the others."""
         table = schema.parts
         if not self.holds(connection, part):
             return
@@ -462,7 +415,7 @@ class SharedOwnership:
             link.execute(update(table).where(one).values(owner=None))
 
     def holds(self, connection: str, part: int) -> bool:
-        """Whether this process owns a part of a source."""
+        """Whether this member took it."""
         return (connection, part) in self._parts
 
 
