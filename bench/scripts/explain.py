@@ -25,7 +25,7 @@ from scipy.stats import wilcoxon
 
 from cometad import Comet, Detector, NetworkComet
 from cometad import load as load_detector
-from cometad.data.scale import fit_scaling
+from cometad.data.prepare import fit_scaling
 from cometad.datasets.dataset import Dataset
 from cometad.network import NoAdaptation
 from cometad_bench.causes import chance_hit_rate, hit_rate

@@ -17,9 +17,7 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
-from cometad.data.likely import Likely
-from cometad.data.scale import fit_scaling
-from cometad.data.trends import Trends
+from cometad.data.prepare import Likely, Trends, fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError, imported_for

@@ -22,9 +22,8 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
 from cometad.data.gaps import Gaps, complete, fill
+from cometad.data.prepare import SCALERS, Scaling, Trends, fit_scaling
 from cometad.data.quality import QUANTILES, Statistics
-from cometad.data.scale import SCALERS, Scaling, fit_scaling
-from cometad.data.trends import Trends
 from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.parameters import Parameters, Rule, choice, device, integer, number, share_or_count, strategy, with_field
 from cometad.registry import describe, from_json, to_json

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cometad import Comet, Quantile
 from cometad.data.gaps import ForwardFill, ScoreMeasured
-from cometad.data.likely import Likely
+from cometad.data.prepare import Likely
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.errors import ModelFileError
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from cometad.data.scale import fit_scaling
+from cometad.data.prepare import fit_scaling
 from cometad.errors import InputError, ParameterError
 
 readings = st.one_of(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cometad import Comet, load
 from cometad.data.gaps import ForwardFill, ScoreMeasured
+from cometad.data.prepare import TrendRun, Trends, _strays
 from cometad.data.quality import Inspection
-from cometad.data.trends import TrendRun, Trends, _strays
 from cometad.errors import ParameterError
 
 ROWS = 4000

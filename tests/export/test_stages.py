@@ -10,8 +10,7 @@ from onnx import helper
 from cometad.alerting.budget import Budget
 from cometad.alerting.thresholds import Conformal, Quantile
 from cometad.baselines import BASELINES
-from cometad.data.scale import Scaling
-from cometad.data.trends import LASTING, TrendRun, Trends
+from cometad.data.prepare import LASTING, Scaling, TrendRun, Trends
 from cometad.export.agreement import opened
 from cometad.export.graph import DOUBLE, Graph
 from cometad.export.nearest_code import nearest

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cometad.data.scale import fit_scaling
+from cometad.data.prepare import fit_scaling
 from cometad.detector import StepScores
 from cometad.scoring.scores import Tails, fuse
 from cometad.views import Patterns

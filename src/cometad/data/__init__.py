@@ -6,5 +6,8 @@ Equal to the bit: what a file gives and what the same readings give one by one (
 
 from cometad.data.gaps import GAPS, ForwardFill, Interpolate, RefuseGaps, ScoreMeasured
 from cometad.data.resample import resample
+from cometad.lazy import keep_names
 
 __all__ = ["GAPS", "ForwardFill", "Interpolate", "RefuseGaps", "ScoreMeasured", "resample"]
+
+keep_names(__name__, {"trends": "cometad.data.prepare"})

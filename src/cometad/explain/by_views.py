@@ -8,7 +8,7 @@ import numpy as np
 
 from cometad.alerting.alerts import Event
 from cometad.arrays import Flags, Floats, Floats32
-from cometad.data.scale import Scaling
+from cometad.data.prepare import Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
 from cometad.explain.reasons import Explanation, Reason, joined_rises, rises_of_voices, shares, stretch_of

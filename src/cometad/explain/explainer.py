@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Event
 from cometad.arrays import Array, Flags, Floats, Floats32
-from cometad.data.scale import Scaling
+from cometad.data.prepare import Scaling
 from cometad.explain.reasons import Explanation, Reason, rises, shares, stretch_of, worst_patches
 from cometad.network.patches import back_to_readings, coverage, patch_weights, ready_steps
 from cometad.network.run import FittedNetwork

@@ -8,7 +8,7 @@ import onnxruntime as ort
 
 from cometad.arrays import Floats
 from cometad.comet import Comet
-from cometad.data.trends import Trends
+from cometad.data.prepare import Trends
 from cometad.errors import OutputError
 from cometad.export.step import ALERT_SCORE, FLAG, NEXT_STATE, READING, STATE, THRESHOLD, VARIABLE_SCORES
 from cometad.views.joint import FittedJoint

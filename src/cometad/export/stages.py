@@ -3,8 +3,7 @@
 import numpy as np
 
 from cometad.arrays import Floats
-from cometad.data.scale import Scaling
-from cometad.data.trends import LARGEST, LASTING, Trends
+from cometad.data.prepare import LARGEST, LASTING, Scaling, Trends
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
 from cometad.scoring.scores import LEVEL, USUAL
 from cometad.scoring.signatures import HOT, Signatures

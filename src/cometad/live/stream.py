@@ -14,7 +14,7 @@ from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
 from cometad.data.gaps import Filled, GapRun, complete
-from cometad.data.trends import TrendRun
+from cometad.data.prepare import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.event_verdicts import Verdicts

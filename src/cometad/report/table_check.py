@@ -11,8 +11,8 @@ import polars as pl
 from cometad.comet import Comet
 from cometad.data.columns import Matching
 from cometad.data.gaps import Gaps, RefuseGaps
+from cometad.data.prepare import Trends
 from cometad.data.quality import Finding, Statistics, findings
-from cometad.data.trends import Trends
 from cometad.detector import Detector
 from cometad.errors import InputError
 from cometad.parameters import is_number

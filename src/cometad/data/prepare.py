@@ -1,23 +1,33 @@
-"""Trends: variables that only grow or wander, and what is scored instead of their readings.
+"""Complete readings, made ready for the views: trends removed, variables scaled, placeholders replaced.
 
-The readings of such a variable do not come back, so there is nothing to compare them with. How it changes from one
-reading to the next does come back. So a counter is replaced by its increments, and a variable that wanders by its
-distance from a level that follows it.
+*Trends*: the readings of a variable that only grows or wanders do not come back, so there is nothing to compare them
+with. How it changes from one reading to the next does come back. So a counter is replaced by its increments, and a
+variable that wanders by its distance from a level that follows it.
+
+*Scaling*: fitted on the training part, applied to every reading.
+
+*Likely readings*: what a missing variable probably shows, given the others. A placeholder that does not fit the other
+variables would make views that mix them blame the others.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.arrays import Flags, Floats, Integers
+from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compiled import jit
+from cometad.errors import InputError, unknown
 from cometad.saving import require_state, taken
-from cometad.threads import in_tasks
+from cometad.threads import in_tasks, serial_products
+
+LARGEST = 1e150  # its square still fits a float64
+
+# -- trends ------------------------------------------------------------------------------------------------------------
 
 MEMORY = 64  # readings that the level of a wandering variable looks back on
 LEAST_STEPS = 20  # increases that make a counter of a variable that never decreases
@@ -30,7 +40,6 @@ GLANCE = 1000  # readings: nearly all variables that are no counters both rise a
 LEAST_MOVES = 0.05  # share of the readings that differ from the one before
 FAR = 50.0  # standard deviations: the level follows movements beyond it no faster
 LASTING = 512  # readings in a row beyond it, after which the level starts anew
-LARGEST = 1e150  # its square still fits a float64
 
 NOTHING = np.zeros((0, 0), np.bool_)  # is imputed
 
@@ -62,7 +71,7 @@ class Trends:
     anew.
 
     >>> import numpy as np
-    >>> from cometad.data.trends import Trends
+    >>> from cometad.data.prepare import Trends
     >>> counter, noise = np.arange(3000.0), np.random.default_rng(0).normal(size=3000)
     >>> trends = Trends.fit(np.column_stack([counter, noise]))
     >>> trends.kinds
@@ -135,7 +144,7 @@ class Trends:
         """Which variables have trends, and what is scored of them.
 
         >>> import numpy as np
-        >>> from cometad.data.trends import Trends
+        >>> from cometad.data.prepare import Trends
         >>> Trends(gain=np.array([0, 1, 1]), usual=np.zeros(3), far=np.zeros(3)).sentences(["flow", "id", "energy"])
         ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
         """
@@ -246,3 +255,176 @@ def _listed(names: Sequence[str]) -> str:
     if len(names) > MOST_NAMES + 1:
         shown[MOST_NAMES:] = [f"{len(names) - MOST_NAMES} more variables"]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+# -- scaling -----------------------------------------------------------------------------------------------------------
+
+# A broken sensor may send 1e30. Readings are clipped at this many units, which keeps float32 finite.
+LIMIT = 1e6
+
+
+class Scaling(NamedTuple):
+    """A fitted scaler; each field has the shape (variable,)."""
+
+    center: Floats
+    unit: Floats
+
+    def __call__(self, values: Floats) -> NDArray[np.float32]:
+        """Scale readings (time, variable) to float32."""
+        scaled = np.empty(values.shape, np.float32)
+        _scale(values, self.center, self.unit, scaled)
+        return scaled
+
+    def check_state(self) -> None:
+        """Refuse a saved scaler that cannot divide."""
+        require_state(bool((self.unit > 0).all()), "its array 'scaling.unit' is not positive")
+
+    def back(self, scaled: Floats) -> Floats:
+        """Convert scaled readings (..., variable) back to the sensors' units."""
+        return scaled * self.unit + self.center
+
+
+@jit
+def _scale(values: Floats, center: Floats, unit: Floats, scaled: NDArray[np.float32]) -> None:
+    for t in range(len(values)):
+        for i in range(len(center)):  # only selections, no branches, so that it becomes vector instructions
+            value = (values[t, i] - center[i]) / unit[i]
+            value = LIMIT if value > LIMIT else value
+            scaled[t, i] = -LIMIT if value < -LIMIT else value
+
+
+def fit_scaling(kind: str, values: Floats) -> Scaling:
+    """Fit a scaler on a training part (time, variable), ignoring NaN; constant variables get the unit 1."""
+    if kind not in SCALERS:
+        raise unknown("scaler", kind, SCALERS)
+    if max(np.nanmax(values), -np.nanmin(values)) > LARGEST:
+        raise InputError(f"The series has readings beyond {LARGEST:g}, too large to be scaled. Use other units.")
+    return SCALERS[kind](values)
+
+
+def _standard(values: Floats) -> Scaling:
+    """Mean and standard deviation, to the last bit as scikit-learn's StandardScaler computes them."""
+    if values.flags.c_contiguous and values.shape[1] > 1:  # numpy adds these row by row; so do we, without copies
+        count, summed, squared = np.empty((3, values.shape[1]))
+        _add(values, np.zeros(values.shape[1]), count, summed, squared)
+        mean = summed / count
+        _add(values, mean, count, summed, squared)
+    else:
+        missing = np.isnan(values)
+        total = np.nansum if missing.any() else np.sum
+        count = len(values) - missing.sum(axis=0)
+        mean = total(values, axis=0) / count
+        apart = values - mean
+        summed, squared = total(apart, axis=0), total(apart**2, axis=0)
+    variance = (squared - summed**2 / count) / count  # the second term corrects for the rounding of the mean
+    rounding = np.finfo(np.float64).eps
+    constant = variance <= count * rounding * variance + (count * mean * rounding) ** 2
+    return Scaling(mean, np.where(constant, 1.0, np.sqrt(variance)))
+
+
+@jit
+def _add(values: Floats, center: Floats, count: Floats, summed: Floats, squared: Floats) -> None:
+    """Count the known ones of readings (time, variable), and add up their distances from a center and the squares."""
+    count[:] = summed[:] = squared[:] = 0.0
+    for t in range(len(values)):
+        for i in range(len(center)):
+            known = values[t, i] == values[t, i]
+            apart = values[t, i] - center[i] if known else 0.0
+            count[i] += 1.0 if known else 0.0
+            summed[i] += apart
+            squared[i] += apart * apart
+
+
+def _min_max(values: Floats) -> Scaling:
+    """Minimum and range, to the last bit as scikit-learn's MinMaxScaler computes them."""
+    low = np.nanmin(values, axis=0)
+    extent = np.nanmax(values, axis=0) - low
+    extent = np.where(extent < 10 * np.finfo(np.float64).eps, 1.0, extent)
+    return Scaling(low, 1 / (1 / extent))
+
+
+SCALERS = {"standard": _standard, "min-max": _min_max}
+
+
+# -- likely readings ---------------------------------------------------------------------------------------------------
+
+SAMPLE = 100_000  # readings, at most: more change nothing
+RIDGE = 1e-3  # of the mean variance: keeps variables apart that are copies of each other
+
+
+class Likely(NamedTuple):
+    """The mean of scaled readings, and the inverse of their covariance."""
+
+    center: Floats  # (variable,)
+    precision: Floats  # (variable, variable)
+
+    @classmethod
+    def fit(cls, scaled: Floats32, usable: Flags) -> "Likely":
+        """Fit on the `usable` (time,) ones of scaled readings (time, variable)."""
+        steps = np.flatnonzero(usable)
+        known = scaled[steps[:: -(-len(steps) // SAMPLE)]].astype(np.float64)
+        center = known.mean(axis=0)
+        known -= center
+        with serial_products():  # so that the result does not depend on the number of threads
+            covariance = known.T @ known / len(known)
+            ridge = RIDGE * covariance.trace() / len(center) or 1.0
+            precision = np.linalg.inv(covariance + ridge * np.eye(len(center)))
+        return cls(center, (precision + precision.T) / 2)
+
+    def check_state(self) -> None:
+        """Refuse a saved matrix that is no inverse covariance."""
+        symmetric = np.array_equal(self.precision, self.precision.T)
+        require_state(symmetric and _is_positive(self.precision), "its 'likely.precision' is no inverse covariance")
+
+    def __call__(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
+        """Replace `doubtful` cells of scaled readings (time, variable) by their conditional mean, given the others."""
+        if doubtful is None or not doubtful.any():
+            return scaled
+        filled = scaled.copy()
+        _fill(filled, doubtful, self.center, self.precision)
+        return filled
+
+
+def _is_positive(matrix: Floats) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+@jit
+def _fill(scaled: Floats32, doubtful: Flags, center: Floats, precision: Floats) -> None:
+    """`Likely`, in place: missing readings m solve P_mm (m - center_m) = -P_mo (o - center_o), given the others o."""
+    width = len(center)
+    missing = np.empty(width, np.int64)
+    factor, right = np.empty((width, width)), np.empty(width)
+    for t in range(len(scaled)):
+        count = 0
+        for i in range(width):
+            if doubtful[t, i]:
+                missing[count] = i
+                count += 1
+        if count == 0:
+            continue
+        for a in range(count):
+            row = precision[missing[a]]
+            right[a] = 0.0
+            for i in range(width):
+                if not doubtful[t, i]:
+                    right[a] -= row[i] * (scaled[t, i] - center[i])
+            for b in range(a + 1):  # Cholesky: P_mm = L L'
+                total = row[missing[b]]
+                for k in range(b):
+                    total -= factor[a, k] * factor[b, k]
+                factor[a, b] = np.sqrt(total) if a == b else total / factor[b, b]
+        for a in range(count):
+            for k in range(a):
+                right[a] -= factor[a, k] * right[k]
+            right[a] /= factor[a, a]
+        for a in range(count - 1, -1, -1):
+            for k in range(a + 1, count):
+                right[a] -= factor[k, a] * right[k]
+            right[a] /= factor[a, a]
+        for a in range(count):
+            scaled[t, missing[a]] = center[missing[a]] + right[a]
