@@ -44,11 +44,10 @@ def test_only_usable_readings_count_and_constants_are_no_obstacle():
 
 
 def test_a_saved_matrix_that_is_no_inverse_covariance_is_refused():
-    state = {"likely.center": np.zeros(2), "likely.precision": np.eye(2)}
-    assert Likely.restored(state, 2).center.tolist() == [0, 0]
-    for wrong in (-np.eye(2), np.array([[1.0, 0.5], [0.0, 1.0]]), np.eye(3)):
+    Likely(np.zeros(2), np.eye(2)).check_state()
+    for wrong in (-np.eye(2), np.array([[1.0, 0.5], [0.0, 1.0]])):
         with pytest.raises(ModelFileError, match=r"likely\.precision"):
-            Likely.restored(state | {"likely.precision": wrong}, 2)
+            Likely(np.zeros(2), wrong).check_state()
 
 
 @pytest.fixture(scope="module")
