@@ -5,26 +5,18 @@ server never touches a GPU, because CUDA does not survive a fork. Elsewhere fork
 loads everything itself, before its clock starts.
 """
 
-import multiprocessing
 import os
-import signal
-import sys
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
-from cometad.fleet.processes import death, end_with_parent, hidden_main
+from cometad.fleet.processes import Child
 from cometad_bench.results import Record
 from cometad_bench.trial import failure, limit_threads
 
 Work = Callable[[Sequence[Record]], Iterator[Record]]  # runs planned trials and yields their results in this order
 
-_context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-if sys.platform == "linux":
-    _context.set_forkserver_preload(["cometad_bench.warm"])
+WARM = "cometad_bench.warm"  # module preloaded by the fork server
 
 
 def isolated(work: Work, plans: Sequence[Record], device: str) -> Generator[Record, None, None]:
@@ -34,45 +26,29 @@ def isolated(work: Work, plans: Sequence[Record], device: str) -> Generator[Reco
     """
     left = list(plans)
     while left:
-        with _started(work, left) as (process, receiver):
-            for result in _received(receiver):
+        child = Child(WARM, _run, os.environ.get("COMETAD_THREADS"), work, left)
+        try:
+            for result in _received(child.pipe):
                 if isinstance(result, Exception):
                     raise result
                 del left[0]
                 yield result
-            process.join()
-        if left:
-            yield left.pop(0) | failure(device, death(process.exitcode, "The process of this trial"))
-
-
-@contextmanager
-def _started(work: Work, plans: Sequence[Record]) -> Iterator[tuple[BaseProcess, Connection]]:
-    """Yield a process that works on the plans, and the end of a pipe with its results. In the end, kill it."""
-    receiver, sender = _context.Pipe(duplex=False)
-    process = _context.Process(target=_run, args=(sender, os.environ.get("COMETAD_THREADS"), work, plans), daemon=True)
-    with hidden_main():
-        process.start()
-    sender.close()  # so that the pipe ends with the process
-    try:
-        yield process, receiver
-    finally:
-        process.kill()
-        process.join()
-        receiver.close()
+            if left:
+                yield left.pop(0) | failure(device, child.death("The process of this trial"))
+        finally:
+            child.end()
 
 
 def _received(receiver: Connection) -> Iterator[Any]:
     while True:
         try:
             yield receiver.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return
 
 
 def _run(sender: Connection, threads: str | None, work: Work, plans: Sequence[Record]) -> None:
     """Send the results of the trials, or the error that no trial is to blame for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which kills this process
-    threading.Thread(target=end_with_parent, daemon=True).start()
     if threads:
         limit_threads(int(threads))
     import cometad_bench.warm  # noqa: F401  (for its effect; the server has done it already)
