@@ -5,10 +5,11 @@ beforehand, and no more tasks than workers are in memory. Pass your own object w
 """
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from cometad.errors import ParameterError, needs_extra, unknown
+from cometad.progress import FleetPace, show_progress
 
 ATTEMPTS = 3  # for a task whose workers die
 
@@ -96,3 +97,40 @@ def in_order(outcomes: Iterable[TaskOutcome]) -> Iterator[TaskOutcome]:
         while following in early:
             yield early.pop(following)
             following += 1
+
+
+class EntityWork(NamedTuple):
+    """Runs one function on many entities on an engine; shows progress if it is to be `verbose`."""
+
+    engine: Engine
+    verbose: bool = False
+
+    def sent(self, readings: Any) -> Any:
+        """The readings of an entity for a worker: as they are, or in memory if it does not share this disk."""
+        return readings if self.engine.same_disk else readings.carried()
+
+    def answers(
+        self,
+        function: Callable[[Any], Any],
+        names: Sequence[str],
+        task_of: Callable[[str], Any],
+        title: str = "entity",
+        *,
+        failed: Callable[..., Any] | None = None,
+        note: Callable[[], str] = str,
+        ordered: bool = False,
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield each name and what the function returned for its task.
+
+        If the workers of a task died, the answer is `failed(error=...)`, or there is none. `note` is shown with the
+        progress.
+        """
+        with show_progress(title, self.verbose) as report:
+            pace = FleetPace(len(names), report)
+            outcomes = self.engine.run(function, map(task_of, names))
+            for outcome in in_order(outcomes) if ordered else outcomes:
+                if outcome.error is None:
+                    yield names[outcome.number], outcome.result
+                elif failed is not None:
+                    yield names[outcome.number], failed(error=outcome.error)
+                pace.lap(note())

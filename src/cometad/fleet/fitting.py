@@ -5,15 +5,15 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cometad.data.tables import ReadOptions
 from cometad.detector import Detector
 from cometad.errors import CometadError, OutputError, ParameterError
-from cometad.fleet.engines import Engine, TaskOutcome
+from cometad.fleet.engines import EntityWork
 from cometad.fleet.jobs import (
     FitAnswer,
     FitTask,
@@ -24,9 +24,8 @@ from cometad.fleet.jobs import (
     parameters_of,
 )
 from cometad.fleet.pooling import Donation, candidates, nearest
-from cometad.fleet.sources import Entities, EntityReadings, data_signature, entities_of
+from cometad.fleet.sources import Entities, data_signature, entities_of
 from cometad.fleet.storage import LOCK, SCRATCH, Entry, FleetFolder, FleetWriter, writing
-from cometad.progress import FleetPace, show_progress
 
 
 @dataclass
@@ -64,6 +63,8 @@ class FitPlan:
     detector: Detector
     options: ReadOptions
     pool: int = 0  # entities with fewer readings borrow from others; 0 turns this off
+    retry: bool = False  # retry entities that failed before
+    refit: bool = False  # refit everything
 
     def about(self) -> dict[str, Any]:
         """The settings of the whole fleet, for its folder; refuses parameters that cannot be saved."""
@@ -84,64 +85,34 @@ def recipe(about: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps({name: about[name] for name in FIXED}).encode()).hexdigest()[:16]
 
 
-class Switches(NamedTuple):
-    """How a run treats existing results."""
-
-    retry: bool  # retry entities that failed before
-    refit: bool  # refit everything
-    verbose: bool
-
-
-def fit_fleet(
-    plan: FitPlan,
-    folder: FleetFolder,
-    engine: Engine,
-    *,
-    retry: bool = False,
-    refit: bool = False,
-    verbose: bool = False,
-) -> FleetRun:
-    """Fit the entities that have no detector yet, or whose readings changed.
-
-    `retry` retries those that failed before, `refit` refits everything.
-    """
+def fit_fleet(plan: FitPlan, folder: FleetFolder, work: EntityWork) -> FleetRun:
+    """Fit the entities that have no detector yet, or whose readings changed."""
     plan.detector.check_parameters()
-    plan.about()  # refuses what cannot be saved
+    about = plan.about()  # refuses what cannot be saved
     signature = data_signature(plan.data, plan.by, plan.options)
     _check_place(folder.path, plan.data)
     absent = not folder.path.exists()
     with writing(folder) as writer:
         new = absent and not folder.is_fleet  # another process may have been faster
+        known = folder.about if folder.is_fleet else {}
         try:
-            return _fit(plan, folder, writer, engine, signature, Switches(retry, refit, verbose))
+            if not plan.refit:
+                _check_same(folder.path, writer, known, about)
+                if _is_done(known, writer, signature, plan.retry):
+                    return _nothing_to_do(writer)
+            writer.describe(about)
+            scratch = folder.path / SCRATCH
+            with entities_of(plan.data, plan.by, plan.options, scratch, work.verbose) as found:
+                run = _EntityFits(plan, about, found, writer, work).fit()
+            writer.settle()
+            writer.describe({**about, "finished": signature})
+            shutil.rmtree(scratch, ignore_errors=True)
+            return run
         except CometadError:
             writer.flush()
             if new and not writer.entries:  # a new folder, and nothing was fitted
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
-
-
-def _fit(
-    plan: FitPlan,
-    folder: FleetFolder,
-    writer: FleetWriter,
-    engine: Engine,
-    signature: str | None,
-    switches: Switches,
-) -> FleetRun:
-    about, known = plan.about(), folder.about if folder.is_fleet else {}
-    if not switches.refit:
-        _check_same(folder.path, writer, known, about)
-    if not switches.refit and _is_done(known, writer, signature, switches.retry):
-        return _nothing_to_do(writer)
-    writer.describe(about)
-    scratch = folder.path / SCRATCH
-    with entities_of(plan.data, plan.by, plan.options, scratch, switches.verbose) as found:
-        run = _run(plan, found, writer, engine, switches)
-    writer.settle()
-    writer.describe({**about, "finished": signature})
-    shutil.rmtree(scratch, ignore_errors=True)
-    return run
 
 
 def _check_place(folder: Path, data: object) -> None:
@@ -192,131 +163,98 @@ def _nothing_to_do(writer: FleetWriter) -> FleetRun:
     return FleetRun(len(writer.entries), before=fitted, failed_before=len(writer.entries) - fitted)
 
 
-def _run(plan: FitPlan, found: Entities, writer: FleetWriter, engine: Engine, switches: Switches) -> FleetRun:
-    run = FleetRun(len(found.readings), absent=len(writer.entries.keys() - found.readings.keys()))
-    made_by = recipe(plan.about())
-    source = f"{found.signature or ''}:{made_by}"
-    left = _left(found, source if found.signature else None, writer, run, switches)
-    donations = _donations(plan, found.readings, left, engine, switches.verbose) if plan.pool and left else {}
+class _EntityFits:
+    """The fits of one run, each kept as soon as it is done."""
 
-    def tasks() -> Iterator[FitTask]:
-        for name in left:
-            known = writer.entries.get(name)
-            keep = known is not None and known.is_fitted and not switches.refit and _made_by(known, made_by)
-            same = known.fingerprint if known is not None and keep else None
-            readings = found.readings[name]
-            readings = readings if engine.same_disk else readings.carried()
-            yield FitTask(name, readings, plan.detector, same, donations.get(name, ()))
+    def __init__(
+        self, plan: FitPlan, about: Mapping[str, Any], found: Entities, writer: FleetWriter, work: EntityWork
+    ) -> None:
+        self._plan, self._found, self._writer, self._work = plan, found, writer, work
+        self._parameters, self._recipe = json.dumps(about["parameters"]), recipe(about)
+        self._source = f"{found.signature or ''}:{self._recipe}"
+        self._run = FleetRun(len(found.readings), absent=len(writer.entries.keys() - found.readings.keys()))
+        self._donations: dict[str, tuple[Donation, ...]] = {}
 
-    kept = json.dumps(plan.about()["parameters"])
-    with show_progress("entity", switches.verbose) as report:
-        pace = FleetPace(len(left), report)
-        for outcome in engine.run(fit_entity, tasks()):
-            name = left[outcome.number]
-            _keep(writer, run, name, _answer(outcome), plan, kept, source, donations.get(name, ()))
-            pace.lap(f"{len(run.failed):,} failed")
-    return run
+    def fit(self) -> FleetRun:
+        """Fit the entities without a result for exactly these files."""
+        run, left = self._run, self._left()
+        if self._plan.pool and left:
+            self._donations = self._borrowed(left)
 
+        def failures() -> str:
+            return f"{len(run.failed):,} failed"
 
-def _left(found: Entities, source: str | None, writer: FleetWriter, run: FleetRun, switches: Switches) -> list[str]:
-    """The entities without a result for exactly these files."""
-    left = []
-    for name in found.readings:
-        known = writer.entries.get(name)
-        current = known is not None and source is not None and known.source == source
-        if switches.refit or known is None or not current or (switches.retry and not known.is_fitted):
-            left.append(name)
-        elif known.is_fitted:
-            run.before += 1
-        else:
-            run.failed_before += 1
-    return left
+        for name, answer in self._work.answers(fit_entity, left, self._task, failed=FitAnswer, note=failures):
+            self._keep(name, answer)
+        return run
 
-
-def _made_by(entry: Entry, made_by: str) -> bool:
-    return (entry.source or "").endswith(f":{made_by}")
-
-
-def _answer(outcome: TaskOutcome) -> FitAnswer:
-    return outcome.result if outcome.error is None else FitAnswer(error=outcome.error)
-
-
-def _keep(
-    writer: FleetWriter,
-    run: FleetRun,
-    name: str,
-    answer: FitAnswer,
-    plan: FitPlan,
-    parameters: str,
-    source: str | None,
-    donors: tuple[Donation, ...],
-) -> None:
-    if answer.unchanged:
-        run.unchanged += 1
-        writer.add(replace(writer.entries[name], source=source))
-        return
-    entry = Entry(
-        name,
-        "fitted" if answer.error is None else "failed",
-        answer.error,
-        type(plan.detector).__name__,
-        parameters,
-        answer.variables,
-        answer.readings,
-        answer.fingerprint,
-        answer.threshold,
-        round(answer.seconds, 4),
-        tuple(each.name for each in donors),
-        source,
-    )
-    writer.add(entry, answer.content)
-    if answer.error is None:
-        run.fitted += 1
-        run.pooled += bool(donors)
-    else:
-        run.failed[name] = answer.error
-
-
-def _donations(
-    plan: FitPlan, readings: Mapping[str, EntityReadings], left: list[str], engine: Engine, verbose: bool
-) -> dict[str, tuple[Donation, ...]]:
-    """What each entity with too few readings borrows; nothing if there is no suitable donor.
-
-    This reads everything once more, so that donors depend only on the data, never on which entities are already fitted.
-    """
-    measured = dict(_results(measure_entity, readings, engine, verbose, "measured"))
-    alike: defaultdict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)
-    for name, one in measured.items():
-        alike[one.variables][name] = one
-    lent: dict[str, tuple[Donation, ...]] = {}
-    for group in alike.values():
-        short = [name for name in left if name in group and 0 < group[name].readings < plan.pool]
-        able = candidates({name: one.readings for name, one in group.items()}, plan.pool) if short else []
-        tasks = {name: FitTask(name, readings[name], plan.detector) for name in able}
-        donors = [given for _, given in _results(donate_entity, tasks, engine, verbose, "donor") if given is not None]
-        if donors:
-            lent |= {name: nearest(group[name].correlations, donors) for name in short}
-    return lent
-
-
-def _results(
-    function: Callable[[Any], Any], tasks: Mapping[str, Any], engine: Engine, verbose: bool, title: str
-) -> Iterator[tuple[str, Any]]:
-    """The result for each name; a name whose workers died has none."""
-    if not tasks:
-        return
-    names = list(tasks)
-
-    def sent() -> Iterator[Any]:
-        for task in tasks.values():
-            if engine.same_disk:
-                yield task
+    def _left(self) -> list[str]:
+        """The entities to fit; counts the others."""
+        left = []
+        for name in self._found.readings:
+            known = self._writer.entries.get(name)
+            current = known is not None and self._found.signature and known.source == self._source
+            again = self._plan.refit or (self._plan.retry and known is not None and not known.is_fitted)
+            if again or known is None or not current:
+                left.append(name)
+            elif known.is_fitted:
+                self._run.before += 1
             else:
-                yield replace(task, readings=task.readings.carried()) if isinstance(task, FitTask) else task.carried()
+                self._run.failed_before += 1
+        return left
 
-    with show_progress(title, verbose) as report:
-        pace = FleetPace(len(names), report)
-        for outcome in engine.run(function, sent()):
-            if outcome.error is None:
-                yield names[outcome.number], outcome.result
-            pace.lap()
+    def _task(self, name: str) -> FitTask:
+        known = self._writer.entries.get(name)
+        same_recipe = known is not None and (known.source or "").endswith(f":{self._recipe}")
+        keep = known is not None and known.is_fitted and not self._plan.refit and same_recipe
+        fingerprint = known.fingerprint if known is not None and keep else None
+        readings = self._work.sent(self._found.readings[name])
+        return FitTask(name, readings, self._plan.detector, fingerprint, self._donations.get(name, ()))
+
+    def _keep(self, name: str, answer: FitAnswer) -> None:
+        run, donors = self._run, self._donations.get(name, ())
+        if answer.unchanged:
+            run.unchanged += 1
+            self._writer.add(replace(self._writer.entries[name], source=self._source))
+            return
+        entry = Entry(
+            name,
+            "fitted" if answer.error is None else "failed",
+            error=answer.error,
+            detector=type(self._plan.detector).__name__,
+            parameters=self._parameters,
+            variables=answer.variables,
+            readings=answer.readings,
+            fingerprint=answer.fingerprint,
+            threshold=answer.threshold,
+            seconds=round(answer.seconds, 4),
+            donors=tuple(each.name for each in donors),
+            source=self._source,
+        )
+        self._writer.add(entry, answer.content)
+        if answer.error is None:
+            run.fitted += 1
+            run.pooled += bool(donors)
+        else:
+            run.failed[name] = answer.error
+
+    def _borrowed(self, left: list[str]) -> dict[str, tuple[Donation, ...]]:
+        """What each entity with too few readings borrows; nothing if there is no suitable donor.
+
+        This reads everything once more, so that donors depend only on the data, never on which entities are already
+        fitted.
+        """
+        readings, work, pool = self._found.readings, self._work, self._plan.pool
+        alike: defaultdict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)
+        measured = work.answers(measure_entity, list(readings), lambda name: work.sent(readings[name]), "measured")
+        for name, one in dict(measured).items():
+            alike[one.variables][name] = one
+        lent: dict[str, tuple[Donation, ...]] = {}
+        for group in alike.values():
+            short = [name for name in left if name in group and 0 < group[name].readings < pool]
+            able = candidates({name: one.readings for name, one in group.items()}, pool) if short else []
+            found = work.answers(donate_entity, able, self._task, "donor") if able else ()
+            donors = [given for _, given in found if given is not None]
+            if donors:
+                lent |= {name: nearest(group[name].correlations, donors) for name in short}
+        return lent

@@ -4,7 +4,9 @@ import json
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from cometad.data.tables import ReadOptions
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import ModelFileError, unknown
-from cometad.fleet.engines import Engine, engine_of, in_order
+from cometad.fleet.engines import Engine, EntityWork, engine_of
 from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
 from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
 from cometad.fleet.overview import Overview, line_of, write_overview
@@ -25,7 +27,6 @@ from cometad.fleet.pooling import POOL
 from cometad.fleet.sources import Entities, entities_of
 from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
 from cometad.parameters import check_integer
-from cometad.progress import FleetPace, show_progress
 
 OPEN = 32  # detectors kept in memory
 
@@ -106,9 +107,10 @@ class Fleet(Mapping[str, Detector]):
         """
         check_integer("pool", int(pool), 0)
         options = ReadOptions(time_column, tuple(drop), resample, dialect or Dialect())
-        plan = FitPlan(data, by, detector or Comet(), options, POOL if pool is True else int(pool))
+        pooled = POOL if pool is True else int(pool)
+        plan = FitPlan(data, by, detector or Comet(), options, pooled, retry, refit)
         place = FleetFolder(folder)
-        run = fit_fleet(plan, place, engine_of(engine, workers, address), retry=retry, refit=refit, verbose=verbose)
+        run = fit_fleet(plan, place, EntityWork(engine_of(engine, workers, address), verbose))
         fleet = cls(place)
         fleet.run = run
         return fleet
@@ -215,48 +217,36 @@ class Fleet(Mapping[str, Detector]):
 
         How to read the data defaults to the options of the fit.
         """
-        chosen = engine_of(engine, workers, address)
-        with self._entities(data, by, time_column, drop, resample, dialect, verbose) as found:
-            yield from self._scored(found, chosen, alerts or Alerts(), verbose)
+        work = EntityWork(engine_of(engine, workers, address), verbose)
+        asked = ReadOptions(time_column, tuple(drop), resample, dialect or Dialect())
+        with self._entities(data, by, asked, verbose) as found:
+            yield from self._scored(found, work, alerts or Alerts())
 
     def _entities(
-        self,
-        data: object,
-        by: str | None = None,
-        time_column: str | None = None,
-        drop: Sequence[str] = (),
-        resample: str | None = None,
-        dialect: Dialect | None = None,
-        verbose: bool = False,
-    ) -> Any:
+        self, data: object, by: str | None, asked: ReadOptions = ReadOptions(), verbose: bool = False
+    ) -> AbstractContextManager[Entities]:
+        """The entities of data; how to read them defaults to the options of the fit."""
         known = self.about.get("options", {})
         written = {**known.get("dialect", {})}
-        written["missing"] = tuple(written.get("missing", ()))
         options = ReadOptions(
-            time_column or known.get("time_column"),
-            tuple(drop) or tuple(known.get("drop", ())),
-            resample or known.get("resample"),
-            dialect if dialect is not None and dialect != Dialect() else Dialect(**written),
+            asked.time_column or known.get("time_column"),
+            asked.drop or tuple(known.get("drop", ())),
+            asked.resample or known.get("resample"),
+            asked.dialect if asked.dialect != Dialect() else Dialect(**written),
         )
         return entities_of(data, by or self.about.get("by"), options, verbose=verbose)
 
-    def _scored(self, found: Entities, engine: Engine, alerts: Alerts, verbose: bool) -> Iterator[EntityScores]:
-        names = [name for name in found.readings if name in self]
+    def _scored(self, found: Entities, work: EntityWork, alerts: Alerts) -> Iterator[EntityScores]:
         for name in found.readings:
             if name not in self:
                 yield EntityScores(name, ScoreAnswer(error=self._missing(name)))
+        names = [name for name in found.readings if name in self]
+        task_of = partial(self._task, found, work, alerts)
+        for scored in work.answers(score_entity, names, task_of, failed=ScoreAnswer, ordered=True):
+            yield EntityScores(*scored)
 
-        def tasks() -> Iterator[ScoreTask]:
-            for name in names:
-                readings = found.readings[name]
-                yield ScoreTask(name, readings if engine.same_disk else readings.carried(), self.content(name), alerts)
-
-        with show_progress("entity", verbose) as report:
-            pace = FleetPace(len(names), report)
-            for outcome in in_order(engine.run(score_entity, tasks())):
-                answer = outcome.result if outcome.error is None else ScoreAnswer(error=outcome.error)
-                yield EntityScores(names[outcome.number], answer)
-                pace.lap()
+    def _task(self, found: Entities, work: EntityWork, alerts: Alerts, name: str) -> ScoreTask:
+        return ScoreTask(name, work.sent(found.readings[name]), self.content(name), alerts)
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
@@ -278,10 +268,13 @@ class Fleet(Mapping[str, Detector]):
 
         `reading` has the options for reading the data, as in `score_each`.
         """
-        chosen, rule = engine_of(engine, workers, address), alerts or Alerts()
-        with self._entities(data, **reading, verbose=verbose) as found:
-            lines = [line_of(scored) for scored in self._scored(found, chosen, rule, verbose)]
-            return write_overview(self, found, lines, Path(output), chosen, rule, most, most_events, verbose)
+        work, rule = EntityWork(engine_of(engine, workers, address), verbose), alerts or Alerts()
+        given = {name: value for name, value in reading.items() if value is not None}
+        by, drop = given.pop("by", None), tuple(given.pop("drop", ()))
+        with self._entities(data, by, ReadOptions(drop=drop, **given), verbose) as found:
+            lines = [line_of(scored) for scored in self._scored(found, work, rule)]
+            task_of = partial(self._task, found, work, rule)
+            return write_overview(self.folder.path, lines, Path(output), work, task_of, most, most_events)
 
     def _missing(self, name: str) -> str:
         entry = self.entries.get(name)

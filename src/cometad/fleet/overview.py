@@ -2,22 +2,19 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from cometad.alerting.alerts import Alerts
 from cometad.errors import OutputError
 from cometad.files import write_whole
-from cometad.fleet.engines import Engine
+from cometad.fleet.engines import EntityWork
 from cometad.fleet.jobs import PageAnswer, PageTask, ScoreTask, page_of_entity
-from cometad.fleet.sources import Entities
-from cometad.progress import FleetPace, show_progress
 from cometad.report.html import render
 
 if TYPE_CHECKING:
-    from cometad.fleet.fleet import EntityScores, Fleet
+    from cometad.fleet.fleet import EntityScores
 
 MARK = ".cometad-fleet-report"  # marks a folder of reports as ours
 
@@ -65,44 +62,35 @@ def worst_first(lines: Sequence[EntityLine]) -> list[EntityLine]:
 
 
 def write_overview(
-    fleet: "Fleet",
-    found: Entities,
+    fleet: Path,
     lines: Sequence[EntityLine],
     output: Path,
-    engine: Engine,
-    alerts: Alerts,
+    work: EntityWork,
+    task_of: Callable[[str], ScoreTask],
     most: int,
     most_events: int,
-    verbose: bool,
 ) -> Overview:
     """Write the reports of the worst entities, then the page that links to them."""
     folder = output.with_name(f"{output.stem}-entities")
     ranked = worst_first(lines)
     chosen = [line.name for line in ranked if line.error is None][:most]
+    files = {name: f"{number:05}.html" for number, name in enumerate(chosen, 1)}
     _prepare(folder)
-
-    def tasks() -> Iterator[PageTask]:
-        for name in chosen:
-            readings = found.readings[name] if engine.same_disk else found.readings[name].carried()
-            yield PageTask(ScoreTask(name, readings, fleet.content(name), alerts), most_events)
-
     links: dict[str, str] = {}
     lost: dict[str, str] = {}
-    with show_progress("report", verbose) as report:
-        pace = FleetPace(len(chosen), report)
-        for outcome in engine.run(page_of_entity, tasks()):
-            pace.lap()
-            answer = PageAnswer(error=outcome.error) if outcome.error is not None else outcome.result
-            if answer.error is not None:
-                lost[chosen[outcome.number]] = answer.error
-                continue
-            file = folder / f"{outcome.number + 1:05}.html"
-            _write(file, answer.html)
-            links[chosen[outcome.number]] = f"{quote(folder.name)}/{file.name}"
+
+    def page_task(name: str) -> PageTask:
+        return PageTask(task_of(name), most_events)
+
+    for name, answer in work.answers(page_of_entity, chosen, page_task, "report", failed=PageAnswer):
+        if answer.error is not None:
+            lost[name] = answer.error
+            continue
+        _write(folder / files[name], answer.html)
+        links[name] = f"{quote(folder.name)}/{files[name]}"
     shown = tuple(line._replace(link=links.get(line.name), no_report=lost.get(line.name)) for line in ranked)
     headline = _headline(shown)
-    text = render("fleet.html", title=headline, lines=shown, folder=str(fleet.folder.path))
-    _write(output, text)
+    _write(output, render("fleet.html", title=headline, lines=shown, folder=str(fleet)))
     return Overview(headline, len(links), folder, shown)
 
 
