@@ -7,8 +7,8 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,12 +20,12 @@ import polars as pl
 from cometad.data.columns import Columns, Matching, Part
 from cometad.data.resample import parse_resampling
 from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_of
-from cometad.data.tables import ReadOptions, TableReader, Tables
+from cometad.data.tables import ReadOptions, Tables
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
-from cometad.fleet.split import FrameReader, Segment, SplitTable, by_entity, rows_of
+from cometad.fleet.split import Segment, SplitTable, by_entity, rows_of
 from cometad.progress import show_progress
-from cometad.series import Series, as_series, together
+from cometad.series import Series, as_series, refuse_text, together
 
 UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # folder name that Hive, Spark and pyarrow use for a missing value
 
@@ -57,8 +57,8 @@ class FileReadings:
 
     def open(self, wanted: Wanted | None = None) -> Series:
         """Read the files."""
-        variables = () if wanted is None else wanted.names
-        return _series(self.options.reader(self.files, variables), wanted, self.options, self.without)
+        reader = self.options.reader(self.files, wanted.names if wanted else ())
+        return _series(reader.whole(_selection(wanted, self.without)), self.options)
 
     def carried(self) -> "CarriedReadings":
         """The files as one frame."""
@@ -95,10 +95,15 @@ class CarriedReadings:
     without: str | None = None
 
     def open(self, wanted: Wanted | None = None) -> Series:
-        """Check the rows."""
-        variables = () if wanted is None else wanted.names
-        reader = FrameReader(self.frame, self.shown, self.options.time_column, self.options.dialect, variables)
-        return _series(reader, wanted, self.options, self.without)
+        """Check the rows, as those of a file."""
+        part = Part(self.frame, False, 0, lambda row: f"row {row + 1} of {self.shown}")
+        time_column, dialect = self.options.time_column, self.options.dialect
+        columns = Columns(self.shown, time_column, dialect, variables=wanted.names if wanted else ())
+        frame = _selection(wanted, self.without)(columns.apply(part, lambda: [part]))
+        for column in frame:
+            if column.dtype == pl.String:
+                refuse_text(column.name, column, part.where, dialect.decimal)
+        return _series(frame, self.options)
 
     def carried(self) -> "CarriedReadings":
         """The same object."""
@@ -120,14 +125,18 @@ class ObjectReadings:
         return self
 
 
-def _series(reader: TableReader, wanted: Wanted | None, options: ReadOptions, without: str | None) -> Series:
+def _selection(wanted: Wanted | None, without: str | None) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Selects the wanted columns of a frame, `without` the one that names the entity."""
     matching = None if wanted is None else Matching(wanted.names, wanted.gaps)
 
     def select(frame: pl.DataFrame) -> pl.DataFrame:
         own = frame if without is None else frame.drop(without, strict=False)
         return own if matching is None else matching(own)
 
-    frame = reader.whole(select)
+    return select
+
+
+def _series(frame: pl.DataFrame, options: ReadOptions) -> Series:
     if options.resample is None:
         return as_series(frame, missing=True)
     run = parse_resampling(options.resample).start()
@@ -179,22 +188,13 @@ def _from_path(
         own = {name: FileReadings(tuple(found), options, without=by) for name, found in folders.items()}
         yield Entities(own, signature)
         return
-    with _scratch(scratch) as folder:
+    with nullcontext(scratch) if scratch is not None else TemporaryDirectory(prefix="cometad-fleet-") as folder:
         tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
         tables.put_in_order(Columns(tables.shown, options.time_column, options.dialect, variables=(by,)))
         with show_progress("table", verbose) as report:
-            table = SplitTable.of(tables, by, folder, signature, options.dialect, report=report)
+            table = SplitTable.of(tables, by, Path(folder), signature, options.dialect, report=report)
         rows = {name: SplitReadings(name, table.data, segments, options) for name, segments in table.segments.items()}
         yield Entities(rows, signature)
-
-
-@contextmanager
-def _scratch(folder: Path | None) -> Iterator[Path]:
-    if folder is not None:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="cometad-fleet-") as made:
-        yield Path(made)
 
 
 def signature_of(files: list[Path], more: object) -> str:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from cometad.data.columns import Columns, Part, TextNumbers, check_column
+from cometad.data.columns import Part, TextNumbers, check_column
 from cometad.data.dialect import Dialect
-from cometad.data.tables import ROWS, Check, Select, TableReader, Tables
+from cometad.data.tables import ROWS, Tables
 from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
 from cometad.progress import ProgressCallback
@@ -225,41 +225,3 @@ def rows_of(data: Path, segments: tuple[Segment, ...]) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"Cannot read the scratch file '{data}' ({error}). Delete it and start again.") from error
     return _joined_frames(frames)
-
-
-class _OneFrame(Tables):
-    """The rows of one entity, as a table of their own."""
-
-    def __init__(self, frame: pl.DataFrame, shown: str) -> None:
-        self.tables, self.shown, self._frame = [], shown, frame
-
-    def blocks(self, rows: int | None) -> Iterator[Part]:
-        yield self.whole()
-
-    def whole(self) -> Part:
-        return Part(self._frame, False, 0, self.where)
-
-    def where(self, row: int) -> str:
-        return f"row {row + 1} of {self.shown}"
-
-
-class FrameReader(TableReader):
-    """Reads the rows of one entity as `TableReader` reads a file: times, numbers, and text that is refused."""
-
-    def __init__(
-        self,
-        frame: pl.DataFrame,
-        shown: str,
-        time_column: str | None,
-        dialect: Dialect,
-        variables: tuple[str, ...] = (),
-    ) -> None:
-        self._decimal = dialect.decimal
-        self._tables = _OneFrame(frame, shown)
-        self._columns = Columns(shown, time_column, dialect, False, variables)
-
-    def whole(self, select: Select | None = None, check: Check | None = None) -> pl.DataFrame:
-        """The rows; a single table needs no sorting."""
-        part = self._tables.whole()
-        frame = self._columns.apply(part, lambda: [part])
-        return frame if select is None else self._checked(select(frame), part, check)

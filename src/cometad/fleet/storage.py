@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,25 +36,6 @@ BATCH, PATIENCE = 64, 1.0  # rows and seconds to wait before syncing together
 WASTE = 2**20  # tolerated bytes of replaced detectors
 
 _PACK = re.compile(r"pack-(\d{5,})\.bin")
-
-SCHEMA: dict[str, Any] = {
-    "name": pl.String,
-    "status": pl.String,
-    "error": pl.String,
-    "detector": pl.String,
-    "parameters": pl.String,
-    "variables": pl.List(pl.String),
-    "readings": pl.Int64,
-    "fingerprint": pl.String,
-    "threshold": pl.Float64,
-    "seconds": pl.Float64,
-    "donors": pl.List(pl.String),
-    "source": pl.String,
-    "pack": pl.Int64,
-    "offset": pl.Int64,
-    "length": pl.Int64,
-    "sha256": pl.String,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +63,15 @@ class Entry:
     def is_fitted(self) -> bool:
         """Whether there is a detector."""
         return self.status == "fitted"
+
+
+_DTYPES: dict[Any, Any] = {
+    **dict.fromkeys((str, str | None), pl.String),
+    **dict.fromkeys((float, float | None), pl.Float64),
+    int | None: pl.Int64,
+    tuple[str, ...]: pl.List(pl.String),
+}
+SCHEMA = {field.name: _DTYPES[field.type] for field in fields(Entry)}
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:
