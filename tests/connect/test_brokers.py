@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from broker_case import KilledPair, bodies, fed, prepare, problems_of, scored
-from cometad.connect import parts
+from cometad.connect import source as sources
 from cometad.connect.contract import Lost
 from cometad.connect.intake import Connection, Intake, Message
-from cometad.connect.parts import read_parts
+from cometad.connect.source import read_parts
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
 from cometad.serve.sources import rejected
@@ -253,7 +253,7 @@ class Growing:
 
 
 def test_parts_that_are_added_later_are_read_as_well(service, monkeypatch):
-    monkeypatch.setattr(parts, "LOOK", 0.01)
+    monkeypatch.setattr(sources, "LOOK", 0.01)
     source = Growing()
     with pytest.raises(Lost, match="was lost"):
         asyncio.run(asyncio.wait_for(read_parts(source, Intake(service, Connection("broker", "kafka://host/t"))), 30))
@@ -280,7 +280,7 @@ class Endless:
 
 
 def test_parts_that_could_not_be_left_are_left_before_parts_are_taken_again(tmp_path, postgres, pump, monkeypatch):
-    monkeypatch.setattr(parts, "LOOK", 0.01)
+    monkeypatch.setattr(sources, "LOOK", 0.01)
     database = postgres()
     with ExitStack() as stack:
         one, two = (

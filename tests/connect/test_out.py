@@ -16,7 +16,7 @@ from cometad.connect.contract import Lost
 from cometad.connect.out import Rejected, notifier_of
 from cometad.connect.out.message import EXAMPLE, MessageTemplate
 from cometad.connect.out.notifier import Destination
-from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples, write_request
+from cometad.connect.out.posting import RemoteWriter, ScoreSamples, write_request
 from cometad.errors import ParameterError
 from contract import is_a_sentence
 from serve_case import until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cometad.connect.out.remote_write import NAMES
+from cometad.connect.out.posting import NAMES
 from cometad.serve.notify import receivers
 from serve_case import as_readings, faulty, in_process, post, put, settled, until, upload
 from servers.alertmanager import AlertmanagerServer, free_port

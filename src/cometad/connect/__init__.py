@@ -5,5 +5,8 @@ Always: acknowledged once stored; delivered again after a crash, stored once.
 """
 
 from cometad.connect.contract import ReadingBatch, Receipt, Receiver, Refusal
+from cometad.lazy import keep_names
 
 __all__ = ["ReadingBatch", "Receipt", "Receiver", "Refusal"]
+
+keep_names(__name__, {"parts": "cometad.connect.source"})

@@ -1,7 +1,7 @@
 """Kafka: the partitions of a topic, shared by several processes.
 
 The message key is the stream of its readings, so all readings of a machine are in one partition, in order. The
-processes share the partitions through their database (`connect/parts.py`) and assign them to themselves. They do not
+processes share the partitions through their database (`read_parts`) and assign them to themselves. They do not
 join a consumer group, because its rebalancing would move partitions without the state of their streams. The group only
 holds the committed offsets, which show other tools cometad's lag.
 """
@@ -16,8 +16,7 @@ from cometad.connect.address import Address, Option, choice
 from cometad.connect.contract import Rejection
 from cometad.connect.intake import Intake, Message
 from cometad.connect.kafka_link import KafkaLink
-from cometad.connect.parts import START, read_parts
-from cometad.connect.source import ConnectedSource
+from cometad.connect.source import START, ConnectedSource, read_parts
 from cometad.errors import InputError, ParameterError
 
 PORT = 9092

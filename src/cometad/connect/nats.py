@@ -1,7 +1,7 @@
 """NATS JetStream: one durable pull consumer for each part of a stream, so that several processes can share it.
 
 JetStream itself assigns subjects to parts (a subject transform with `partition`), so all messages of a machine are in
-one part, in order. The process that takes a part (`connect/parts.py`) resets its consumer to the stored position.
+one part, in order. The process that takes a part (`read_parts`) resets its consumer to the stored position.
 """
 
 import asyncio
@@ -14,8 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from cometad.connect.address import Address, Option
 from cometad.connect.contract import Lost
 from cometad.connect.intake import Intake, Message
-from cometad.connect.parts import START, read_parts
-from cometad.connect.source import ConnectedSource
+from cometad.connect.source import START, ConnectedSource, read_parts
 from cometad.errors import InputError, ParameterError, needs_extra
 
 nats: Any = needs_extra("nats", "connect")

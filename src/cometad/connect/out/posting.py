@@ -1,22 +1,28 @@
-"""Receivers over HTTP: webhooks, signed according to https://www.standardwebhooks.com, and Alertmanager's API v2."""
+"""Receivers over HTTP: webhooks, Alertmanager's API v2, and Prometheus by remote write, version 1.
+
+Webhooks are signed according to https://www.standardwebhooks.com. Remote write gets scores, thresholds and open events,
+as protobuf in snappy's block format.
+"""
 
 import base64
 import binascii
 import hashlib
 import hmac
 import json
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import httpx
 
+from cometad.arrays import Floats
 from cometad.connect.address import Option
 from cometad.connect.contract import Lost
 from cometad.connect.out.message import LATEST, EventMessage
 from cometad.connect.out.notifier import JSON, Destination, Notifier, Rejected
-from cometad.errors import ParameterError
+from cometad.errors import ParameterError, needs_extra
 
 AGAIN = (408, 425, 429)  # and 500 and above: worth a retry
 SHOWN = 200  # characters of a response shown in a message
@@ -26,6 +32,14 @@ PATH = "/api/v2/alerts"
 EVERY = 60.0  # seconds between resends of an open event
 LASTS = 5  # resend intervals until an alert expires, as with Prometheus: four may be missed
 PLAUSIBLE = 946_684_800.0  # 2000-01-01: earlier times are relative, not dates
+RECENT = "Prometheus accepts only scores of about the last hour. If these are recent, check its url."
+NAMES = ("anomaly_score", "anomaly_threshold", "anomaly_event_open")  # the same as at /metrics
+REMOTE_WRITE = {
+    "content-type": "application/x-protobuf",
+    "content-encoding": "snappy",
+    "x-prometheus-remote-write-version": "0.1.0",
+    "user-agent": "cometad",
+}
 
 
 class HttpNotifier(Notifier):
@@ -177,3 +191,55 @@ def _variables_in(message: EventMessage) -> str:
 
 def _date(seconds: float) -> str:
     return datetime.fromtimestamp(min(seconds, LATEST - 1), UTC).isoformat(timespec="milliseconds")
+
+
+class ScoreSamples(NamedTuple):
+    """Scores of a stream, oldest first."""
+
+    stream: str
+    ats: Floats  # (time,)  seconds since 1970
+    values: Floats  # (time, 3)  alert score, threshold, 1 where an event is open
+
+
+class RemoteWriter(HttpNotifier):
+    """Writes scores to a remote-write server: `remote-write+http://prometheus:9090/api/v1/write`."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._snappy: Any = needs_extra("cramjam", "connect").snappy
+        super().__init__(destination)
+
+    async def write(self, samples: Sequence[ScoreSamples]) -> None:
+        """Write samples; raises `Lost` or `Rejected`."""
+        body = bytes(self._snappy.compress_raw(write_request(samples, self.destination.labels)))
+        await self.post(self.destination.url, body, REMOTE_WRITE, RECENT)
+
+
+def write_request(samples: Iterable[ScoreSamples], labels: dict[str, str]) -> bytes:
+    """A `WriteRequest`: field 1 holds time series, each with labels (1) and samples (2)."""
+    return b"".join(_series(one, column, labels) for one in samples for column in range(len(NAMES)))
+
+
+def _series(samples: ScoreSamples, column: int, labels: dict[str, str]) -> bytes:
+    named = {**labels, "stream": samples.stream, "__name__": NAMES[column]}
+    parts = [_field(1, _text(1, name) + _text(2, named[name])) for name in sorted(named)]  # must be sorted
+    for at, value in zip(samples.ats.tolist(), samples.values[:, column].tolist(), strict=True):
+        milliseconds = round(1000 * at) % 2**64  # two's complement, as in protobuf
+        parts.append(_field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(milliseconds)))
+    return _field(1, b"".join(parts))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _text(number: int, text: str) -> bytes:
+    return _field(number, text.encode())
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

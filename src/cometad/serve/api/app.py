@@ -10,19 +10,8 @@ from starlette.responses import JSONResponse
 
 from cometad.connect.contract import Busy, Elsewhere, UnknownStream
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
-from cometad.serve.api import (
-    connection_routes,
-    delivery_routes,
-    detector_routes,
-    event_routes,
-    health,
-    live,
-    pages,
-    reading_routes,
-    streams,
-    trial,
-)
-from cometad.serve.api.common import Refused
+from cometad.serve.api import about, detector_routes, live, outside, reading_routes, streams
+from cometad.serve.api.common import Refused, refusal
 from cometad.serve.api.guards import Guards
 from cometad.serve.members import Fenced, Moved
 from cometad.serve.service import Service
@@ -51,17 +40,17 @@ ADVICE = {
     "decimal": "Write numbers without thousands separators and with one decimal mark.",
     "no header": "Put a header with the column names above it.",
 }
-RESOURCES = (
-    reading_routes,
-    streams,
-    event_routes,
-    detector_routes,
-    delivery_routes,
-    connection_routes,
-    live,
-    trial,
-    health,
-    pages,
+ROUTERS = (
+    reading_routes.router,
+    streams.router,
+    streams.events,
+    detector_routes.router,
+    outside.deliveries,
+    outside.connections,
+    live.router,
+    about.demo,
+    about.router,
+    about.pages,
 )
 
 
@@ -75,8 +64,8 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    for resource in RESOURCES:
-        app.include_router(resource.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(CometadError, _cometad_error)
@@ -94,22 +83,18 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def _error_answer(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": sentence}, status, headers)
-
-
 async def _refused(_: Request, error: Any) -> JSONResponse:
-    return _error_answer(error.status, str(error), error.headers)
+    return refusal(error.status, str(error), error.headers)
 
 
 async def _busy(_: Request, error: Any) -> JSONResponse:
-    return _error_answer(429, str(error), {"Retry-After": str(error.seconds)})
+    return refusal(429, str(error), {"Retry-After": str(error.seconds)})
 
 
 async def _cometad_error(_: Request, error: Any) -> JSONResponse:
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
     sentence = f"{error.problem} {ADVICE[error.advice]}" if error.advice in ADVICE else str(error)
-    return _error_answer(status, sentence, {"Retry-After": "5"} if status == 503 else None)
+    return refusal(status, sentence, {"Retry-After": "5"} if status == 503 else None)
 
 
 async def _invalid(_: Request, error: Any) -> JSONResponse:
@@ -117,16 +102,16 @@ async def _invalid(_: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     if first["type"] == "json_invalid":
-        return _error_answer(422, "The body is not JSON. Correct it and send it again.")
+        return refusal(422, "The body is not JSON. Correct it and send it again.")
     if not place:
-        return _error_answer(422, "The body is not a JSON object. Send one, as application/json.")
+        return refusal(422, "The body is not a JSON object. Send one, as application/json.")
     message = str(first["msg"]).removeprefix("Value error, ")
-    return _error_answer(422, f"{place}: {message.rstrip('.')}.")
+    return refusal(422, f"{place}: {message.rstrip('.')}.")
 
 
 async def _bug(_: Request, __: Any) -> JSONResponse:
-    return _error_answer(500, "This is a bug in cometad, not your mistake. The log of the service has the details.")
+    return refusal(500, "This is a bug in cometad, not your mistake. The log of the service has the details.")
 
 
 async def _http(_: Request, error: Any) -> JSONResponse:
-    return _error_answer(error.status_code, f"{str(error.detail).rstrip('.')}.", error.headers)
+    return refusal(error.status_code, f"{str(error.detail).rstrip('.')}.", error.headers)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
+from starlette.responses import JSONResponse
 
 from cometad.errors import CometadError, InputError
 from cometad.serve.live_stream import EVER
@@ -20,6 +21,11 @@ class Refused(CometadError):
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
         self.status, self.headers = status, headers or {}
         super().__init__(sentence)
+
+
+def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """The answer to a refused request."""
+    return JSONResponse({"error": sentence}, status, headers)
 
 
 def service_of(request: Request) -> Service:

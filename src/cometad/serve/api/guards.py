@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cometad.serve.api.common import refusal
 from cometad.serve.figures import Figures
 from cometad.serve.settings import is_loopback
 from cometad.serve.storage.store import StorageError
@@ -98,15 +99,15 @@ class Guards:
             try:
                 safe = await asyncio.to_thread(lambda: self._tokens.any)
             except StorageError as error:
-                return _refusal(503, str(error), {"Retry-After": "5"})
+                return refusal(503, str(error), {"Retry-After": "5"})
             if not safe:
-                return _refusal(400, "Without a token, only requests for 127.0.0.1 or localhost are answered.")
+                return refusal(400, "Without a token, only requests for 127.0.0.1 or localhost are answered.")
         if scope["method"] not in SAFE and not _same_origin(headers):
-            return _refusal(403, "Requests from other web pages are refused.")
+            return refusal(403, "Requests from other web pages are refused.")
         client = scope["client"][0] if scope.get("client") else ""
         wait = self._rates.wait(client)
         if wait:
-            return _refusal(429, "Too many requests. Send more readings per request.", {"Retry-After": str(wait)})
+            return refusal(429, "Too many requests. Send more readings per request.", {"Retry-After": str(wait)})
         return None
 
 
@@ -144,7 +145,3 @@ def _same_origin(headers: Headers) -> bool:
     if site is not None and site not in ("same-origin", "none"):
         return False
     return origin is None or origin.partition("://")[2] == headers.get("host", "")
-
-
-def _refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": sentence}, status, headers)

@@ -1,4 +1,4 @@
-"""Streams and their past."""
+"""Streams, their past, and their events."""
 
 import asyncio
 import tempfile
@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 
 from cometad.alerting.alerts import Level
-from cometad.serve.api.common import From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.api.common import EventName, From, ServiceOf, StreamName, To, answers, may, moment
 from cometad.serve.events import events_of
 from cometad.serve.explaining import variables_between
-from cometad.serve.history_queries import export_parquet, scores_between
-from cometad.serve.live_stream import EVER
+from cometad.serve.history_queries import event_details, export_parquet, scores_between
+from cometad.serve.live_stream import EVER, LiveStream
 from cometad.serve.models import (
     MOST_POINTS,
+    EventDetails,
     EventList,
     ScoreHistory,
     StreamDetails,
@@ -22,11 +23,14 @@ from cometad.serve.models import (
     StreamSettings,
     StreamState,
     Variables,
+    VerdictOf,
 )
+from cometad.serve.service import Service
 
 PARQUET = "application/vnd.apache.parquet"
 
 router = APIRouter(prefix="/v1/streams", tags=["streams"])
+events = APIRouter(prefix="/v1/events", tags=["events"])
 
 
 @router.get("", responses=answers(), dependencies=[may("read")])
@@ -111,12 +115,7 @@ def get_stream_events(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> EventList:
     """The events of a stream, newest first."""
-    stream = service.stream(name)
-    return EventList(
-        events=events_of(
-            service.store, service.streams, stream, state, level, moment(start, -EVER), moment(stop, EVER), limit
-        )
-    )
+    return _event_list(service, service.stream(name), state, level, start, stop, limit)
 
 
 _FILE: dict[int | str, dict[str, Any]] = {200: {"content": {PARQUET: {}}, "description": "A Parquet file."}}
@@ -138,3 +137,48 @@ def export_stream(
         content = file.read_bytes()
     headers = {"Content-Disposition": f'attachment; filename="{name}-{what}.parquet"'}
     return Response(content, media_type=PARQUET, headers=headers)
+
+
+@events.get("", responses=answers(), dependencies=[may("read")])
+def list_events(
+    service: ServiceOf,
+    state: Literal["open", "closed"] | None = None,
+    level: Level | None = None,
+    start: From = None,
+    stop: To = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> EventList:
+    """The events of all streams, newest first."""
+    return _event_list(service, None, state, level, start, stop, limit)
+
+
+def _event_list(
+    service: Service,
+    stream: LiveStream | None,
+    state: str | None,
+    level: str | None,
+    start: str | None,
+    stop: str | None,
+    limit: int,
+) -> EventList:
+    begin, end = moment(start, -EVER), moment(stop, EVER)
+    return EventList(events=events_of(service.store, service.streams, stream, state, level, begin, end, limit))
+
+
+@events.get("/{event}", responses=answers(404), dependencies=[may("read")])
+def get_event(event: EventName, service: ServiceOf) -> EventDetails:
+    """An event: which variables, which view, what was expected, and which events looked alike."""
+    return event_details(service, event)
+
+
+@events.post("/{event}/verdict", responses=answers(404, 409), dependencies=[may("write")])
+def post_verdict(event: EventName, verdict: VerdictOf, service: ServiceOf) -> EventDetails:
+    """Say what an event was. `normal` teaches the stream; null withdraws what was said."""
+    service.rule(event, verdict.verdict)
+    details = event_details(service, event)
+    service.listeners.news("event", details.stream, {**_without_details(details), "change": "verdict"})
+    return details
+
+
+def _without_details(details: EventDetails) -> dict[str, object]:
+    return details.model_dump(exclude={"explanation", "similar", "taught", "note"})

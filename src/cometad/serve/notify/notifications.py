@@ -9,15 +9,14 @@ from typing import Any
 
 from cometad.connect.out.message import EXAMPLE
 from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, notifier_of
-from cometad.connect.out.remote_write import RemoteWriter
+from cometad.connect.out.posting import RemoteWriter
 from cometad.errors import ParameterError
 from cometad.serve.figures import Figures
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.loop_thread import LoopThread
 from cometad.serve.models import DeliveryState, ReceiverState
-from cometad.serve.notify.messages import MessageWriter
 from cometad.serve.notify.notify_settings import NotifySettings
-from cometad.serve.notify.outbox import Outbox
+from cometad.serve.notify.outbox import MessageWriter, Outbox
 from cometad.serve.notify.receivers import EventReceiver, ScoreReceiver, guarded
 from cometad.serve.scorer import FreshScores
 from cometad.serve.settings import Settings, address

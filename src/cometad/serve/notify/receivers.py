@@ -19,12 +19,11 @@ from cometad.arrays import Floats
 from cometad.connect.contract import Lost, retry_wait
 from cometad.connect.out.message import EventMessage
 from cometad.connect.out.notifier import Notifier, Rejected
-from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples
+from cometad.connect.out.posting import RemoteWriter, ScoreSamples
 from cometad.errors import CometadError
 from cometad.serve.models import ReceiverState
-from cometad.serve.notify.messages import MessageWriter
 from cometad.serve.notify.notify_settings import NotifySettings
-from cometad.serve.notify.outbox import Outbox
+from cometad.serve.notify.outbox import MessageWriter, Outbox
 from cometad.serve.scorer import FreshScores
 from cometad.serve.storage.store import StorageError
 

@@ -1,13 +1,19 @@
-"""Is the service well, what may a client do, and what it measures."""
+"""About the service: is it well, what may a client do, what it measures; the demo plant; and the dashboard."""
 
 from importlib.metadata import version
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
 
 from cometad.serve.api.common import Refused, ServiceOf, answers, may, scopes_of
-from cometad.serve.models import Health, Problem, SessionInfo
+from cometad.serve.models import DemoState, Health, Problem, SessionInfo
+from cometad.serve.page.assets import page, static_files
+
+FRESH = {"cache-control": "no-cache"}  # a browser asks again after an upgrade
 
 router = APIRouter(tags=["service"])
+demo = APIRouter(prefix="/v1/demo", tags=["demo"], dependencies=[may("write")])
+pages = APIRouter(include_in_schema=False)
 
 
 @router.get("/healthz")
@@ -42,3 +48,31 @@ def session(request: Request, service: ServiceOf) -> SessionInfo:
         streams=len(service.streams),
         detectors=len(service.detectors.all()),
     )
+
+
+@demo.post("", status_code=202, responses=answers(409))
+def start_demo(service: ServiceOf) -> DemoState:
+    """Fit a demo plant and feed its stream, faults included."""
+    return service.demo.start()
+
+
+@demo.delete("", responses=answers())
+def stop_demo(service: ServiceOf) -> DemoState:
+    """Stop the feed; the stream and its events stay."""
+    return service.demo.stop()
+
+
+@pages.get("/", response_class=HTMLResponse)
+def index() -> HTMLResponse:
+    """The page."""
+    return HTMLResponse(page(), headers=FRESH)
+
+
+@pages.get("/favicon.ico")
+@pages.get("/page/{name:path}")
+def page_file(request: Request) -> Response:
+    """A file of the page."""
+    file = static_files().get(request.url.path)
+    if file is None:
+        raise Refused(404, "There is no such file.")
+    return Response(file.content, media_type=file.media_type, headers=FRESH)
