@@ -15,10 +15,9 @@ from safetensors.numpy import save as save_arrays
 from cometad import BASELINES, Comet, load
 from cometad.checkpoint import with_hash
 from cometad.errors import ModelFileError
-from cometad.live.clock import Clock
 from cometad.live.lines import InputFeed
 from cometad.live.output import checked_position
-from cometad.live.session import Session
+from cometad.live.session import Clock, Session
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from contract import FRESH, NORMAL, is_a_sentence, saved
 

@@ -19,8 +19,8 @@ from cometad import Alerts, Budget, Comet, NetworkComet, Quantile
 from cometad.cli import main
 from cometad.data.text import Layout, Reading, readings
 from cometad.errors import InputError
-from cometad.live.clock import Clock
 from cometad.live.lines import Interrupts
+from cometad.live.session import Clock
 from cometad.network.schedules import OneCycle
 from cometad.views import Activity, Forecast
 
@@ -572,11 +572,12 @@ def test_columns_are_matched_by_position_for_a_detector_fitted_on_an_array():
 
 @pytest.mark.parametrize("before, after", [("9", "10"), (9, 9.5), ("2024-03-01T01:00+01:00", "2024-03-01T00:30Z")])
 def test_a_clock_reads_numbers_and_iso_times(before, after):
-    Clock(before).admit(Reading(1, [], after))
+    clock = Clock()
+    assert [len(clock.admit(Reading(1, [], time))) for time in (before, after)] == [1, 1]
     with pytest.raises(InputError, match="is not after"):
-        Clock(after).admit(Reading(1, [], before))
+        clock.admit(Reading(1, [], before))
     with pytest.raises(InputError, match="Line 1: 'noon' is not a time"):
-        Clock(before).admit(Reading(1, [], "noon"))
+        clock.admit(Reading(1, [], "noon"))
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")

@@ -11,8 +11,7 @@ from cometad.data.resample import Resampling
 from cometad.data.tables import read_table
 from cometad.data.text import Layout, Reading, readings
 from cometad.errors import InputError, ModelFileError
-from cometad.live.clock import Clock
-from cometad.live.grid import Grid
+from cometad.live.session import Clock, Grid
 from contract import is_a_sentence
 
 LAYOUT = Layout(["flow", "level"], named=True, time_column=None)

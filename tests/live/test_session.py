@@ -15,9 +15,7 @@ from cometad.data.cells import StreamDates
 from cometad.data.resample import Resampling, resample
 from cometad.data.text import Reading
 from cometad.errors import CometadError, InputError, ModelFileError
-from cometad.live.clock import Clock, Ordered
-from cometad.live.grid import Grid
-from cometad.live.session import Session
+from cometad.live.session import Clock, Grid, Ordered, Session
 from cometad.network import OneCycle
 from cometad.series import Series
 from contract import is_a_sentence, waves

@@ -18,8 +18,7 @@ from structlog.testing import capture_logs
 
 from cometad import BASELINES, Budget, Comet
 from cometad.data.resample import Resampling
-from cometad.live.grid import Grid
-from cometad.live.session import Session
+from cometad.live.session import Grid, Session
 from cometad.serve import history_queries, recorder, scorer, stored_detectors
 from cometad.serve.api import live
 from cometad.serve.live_stream import Arrivals, LiveStream, Scoring, threshold_of

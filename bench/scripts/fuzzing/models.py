@@ -25,9 +25,7 @@ from cometad.data import Interpolate
 from cometad.data.resample import Resampling
 from cometad.data.text import Reading
 from cometad.errors import CometadError, ModelFileError
-from cometad.live.clock import Clock
-from cometad.live.grid import Grid
-from cometad.live.session import Session
+from cometad.live.session import Clock, Grid, Session
 from cometad.network import OneCycle
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel

@@ -127,11 +127,9 @@ def stream(model: options.Model, *, arriving: ArrivingOptions, lines: LinesOptio
     from cometad.data.resample import parse_resampling
     from cometad.data.text import Layout, check_form
     from cometad.errors import ModelFileError
-    from cometad.live.clock import Clock
-    from cometad.live.grid import Grid
     from cometad.live.lines import Interrupts, LineRun
     from cometad.live.output import OutputFile
-    from cometad.live.session import Session
+    from cometad.live.session import Clock, Grid, Session
     from cometad.series import check_late
 
     dialect, alerts = arriving.dialect.value(), rules.alerts.value()

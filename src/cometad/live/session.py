@@ -9,30 +9,228 @@ worker can use it unchanged.
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from cometad.alerting.alerts import Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
-from cometad.arrays import Floats
+from cometad.arrays import Array, Floats
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
+from cometad.data.cells import CORRECT, StreamDates
+from cometad.data.resample import Resampling, summary
 from cometad.data.text import Reading
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
-from cometad.live.clock import Clock, Ordered
-from cometad.live.grid import Grid
 from cometad.live.stream import Scored
-from cometad.saving import of_type, require_state
+from cometad.saving import InvalidState, Table, counted, fact, load_state, of_type, part_of, require_state, saved_state
+from cometad.series import Order, Series
 
 KIND = "stream snapshot"
 TOP = 3  # variables listed with each score
 _NEEDS = ("times", "gate")  # facts of a snapshot
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST, LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2, 9999))  # seconds; leaves room for bins
 
 Answer = dict[str, Any]
-Gate = Clock | Grid | Ordered
 Time = str | float | None  # as it was sent
+
+_log = logging.getLogger("cometad")
+
+
+# -- gates: what readings pass before they are scored -----------------------------------------------------------------
+
+
+class Ordered:
+    """A gate that passes every reading: whoever feeds the session has put them in order and left out the late ones."""
+
+    kind = "ordered"
+    leaves_gaps: ClassVar[bool] = False  # as an empty bin does
+    saved: ClassVar[Table] = {}  # facts
+    admitted = 0  # not counted here
+
+    def admit(self, reading: Reading) -> Iterable[Reading]:
+        """The readings to score now."""
+        return (reading,)
+
+    def finish(self) -> Iterable[Reading]:
+        """The readings that were held back."""
+        return ()
+
+    def summary(self) -> list[str]:
+        """Sentences that sum up what the gate did."""
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """The part of the state to save as JSON."""
+        return {"kind": self.kind, **saved_state(self, self.saved)}
+
+    def arrays(self) -> dict[str, Array]:
+        """The part of the state to save as arrays."""
+        return {}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """Continue from a saved state of a gate of the same kind."""
+        if facts["kind"] != self.kind:
+            raise ModelFileError(
+                "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
+            )
+        load_state(self, self.saved, facts, dict)
+
+
+class _TimedGate(Ordered):
+    """A gate that reads the times, and refuses or drops late readings."""
+
+    saved: ClassVar[Table] = {"dropped": fact("_dropped", counted)}
+    _order: Order
+
+    def __init__(self, date_order: str | None) -> None:
+        self._dates, self.admitted = StreamDates(date_order), 0
+
+    @property
+    def _dropped(self) -> int:
+        return self._order.dropped
+
+    @_dropped.setter
+    def _dropped(self, count: int) -> None:
+        self._order.dropped = count
+
+    def summary(self) -> list[str]:
+        """The number of dropped readings, if there are any."""
+        return [f"Dropped {self._dropped:,} late or repeated readings."] if self._dropped else []
+
+    def facts(self) -> dict[str, Any]:
+        """The part of the state to save as JSON."""
+        return super().facts() | self._dates.facts()
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """Continue from a saved state of a gate of the same kind."""
+        super().restore(facts, arrays)
+        self._dates.restore(facts)
+
+
+def _a_time(value: object, name: str) -> Time:
+    """A saved time, as it was sent."""
+    require_state(value is None or type(value) in (str, int, float), f"its {name!r} is not a time")
+    return value  # type: ignore[return-value]
+
+
+class Clock(_TimedGate):
+    """A gate that passes readings in time order; late ones are refused or dropped.
+
+    Readings without times pass, but either all of them have one or none has. A time that is neither a number nor a
+    date is refused. `date_order` is that of dates with the year last; else the first date that tells decides.
+
+    >>> from cometad.data.text import Reading
+    >>> from cometad.live import Clock
+    >>> clock = Clock(late="drop")
+    >>> [len(clock.admit(Reading(2, [1.5], time))) for time in (10, 11, 11, 9, 12)], clock.summary()
+    ([1, 1, 0, 0, 1], ['Dropped 2 late or repeated readings.'])
+    """
+
+    kind = "clock"
+    saved: ClassVar[Table] = {"last": fact("_last", _a_time), **_TimedGate.saved}
+
+    def __init__(self, late: str = "refuse", date_order: str | None = None) -> None:
+        super().__init__(date_order)
+        self._order = Order(late)
+        self._last: Time = None
+
+    def admit(self, reading: Reading) -> Sequence[Reading]:
+        """The reading, if it is on time."""
+        time = self._dates.seconds(reading.time, reading.line)
+        if time is None and self._dates.known:
+            raise InputError(f"Line {reading.line} has no time, but the readings before it have one. {CORRECT}")
+        if time is not None:
+            if self.admitted and self._last is None:
+                raise InputError(
+                    f"Line {reading.line} has a time, but the readings before it have none. Send one with every "
+                    "reading, or with none."
+                )
+            late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the previous time."
+            if not self._order.admits(time, late):
+                return ()
+            self._last = reading.time
+            self._order.take(time)
+        self.admitted += 1
+        return (reading if time is None or not self._dates.dated(time) else reading._replace(at=time),)
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """Continue from a saved state of a clock."""
+        super().restore(facts, arrays)
+        try:
+            self._order.take(self._dates.seconds(self._last, line=0))
+        except InputError as error:
+            raise InvalidState("its 'last' is not a time.") from error
+
+
+class Grid(_TimedGate):
+    """A gate that resamples readings; a bin passes with the first reading after it, labeled with its left edge.
+
+    >>> from cometad.data.resample import Resampling
+    >>> from cometad.data.text import Reading
+    >>> from cometad.live import Grid
+    >>> grid = Grid(Resampling("60s", "mean"), ["flow"])
+    >>> [bin for second in (0, 30, 70) for bin in grid.admit(Reading(2, [second], second))]
+    [Reading(line=2, values=[15.0], time='1970-01-01T00:00:00+00:00', at=0.0)]
+    """
+
+    leaves_gaps: ClassVar[bool] = True
+
+    def __init__(
+        self, resampling: Resampling, names: Sequence[str], late: str = "refuse", date_order: str | None = None
+    ) -> None:
+        super().__init__(date_order)
+        self.kind = repr(resampling)
+        self._run, self._names = resampling.start(late), tuple(names)
+        self._order = self._run.order
+
+    def admit(self, reading: Reading) -> Iterator[Reading]:
+        """The bins that a reading completes; a reading for an earlier bin is late."""
+        time = self._dates.seconds(reading.time, reading.line)
+        if time is None:
+            raise InputError(
+                f"Line {reading.line}: resampling needs a time, in seconds or like 2024-03-01 04:10:00. "
+                "Send one with every reading."
+            )
+        if not EARLIEST <= time < LATEST:
+            raise InputError(f"Line {reading.line}: the time {reading.time} is out of range. {CORRECT}")
+        at = np.datetime64(round(time * 1e6), "us")
+        late = f"Line {reading.line}: the time {reading.time} belongs to a bin that is already complete."
+        if not self._order.admits(at, late):
+            return iter(())
+        self.admitted += 1
+        values = np.array([reading.values], np.float64)
+        return self._readings(self._run.push(Series(values, self._names, np.array([at]), True)), reading.line)
+
+    def finish(self) -> Iterator[Reading]:
+        """The bin that is still open."""
+        return self._readings(self._run.finish(), 0)
+
+    def summary(self) -> list[str]:
+        """Sentences that sum up what the gate did."""
+        return [summary(self._run), *super().summary()]
+
+    def arrays(self) -> dict[str, Array]:
+        """The part of the state to save as arrays."""
+        return {f"grid.{name}": array for name, array in self._run.state().items()}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """Continue from a saved state of a grid."""
+        super().restore(facts, arrays)
+        self._run.restore(part_of(arrays, "grid"))
+        width = self._run.state()["rows"].shape[1]
+        require_state(width in (0, len(self._names)), "its open bin has another number of variables")
+
+    def _readings(self, bins: Series, line: int) -> Iterator[Reading]:
+        times = () if bins.times is None else bins.times.astype("datetime64[us]").astype(np.int64).tolist()
+        for values, time in zip(bins.values.tolist(), times, strict=True):
+            yield Reading(line, values, (EPOCH + timedelta(microseconds=time)).isoformat(), time / 1e6)
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
 
 
 class Timed(NamedTuple):
@@ -42,17 +240,13 @@ class Timed(NamedTuple):
     times: list[Time]  # (time,) of the alert scores
 
 
-_log = logging.getLogger("cometad")
-
-
 class Session:
     """A detector's stream behind a gate (a `Clock`, a `Grid` or `Ordered`); gives one answer per reading.
 
     >>> import numpy as np
     >>> from cometad import Comet
-    >>> from cometad.live.clock import Clock
     >>> from cometad.data.text import Reading
-    >>> from cometad.live.session import Session
+    >>> from cometad.live import Clock, Session
     >>> normal = np.random.default_rng(0).normal(size=(600, 2))
     >>> session = Session(Comet().fit(normal), Clock())
     >>> (answer,) = session.take(Reading(1, [9.0, 0.5], "2026-03-01T12:00"))
@@ -63,7 +257,7 @@ class Session:
     def __init__(
         self,
         detector: Detector,
-        gate: Gate,
+        gate: Ordered,
         alerts: Alerts | None = None,
         *,
         snapshot: bytes | None = None,
@@ -78,18 +272,18 @@ class Session:
         self.position = {} if position is None else dict(position)  # given to `save` by whoever feeds the session
 
     @classmethod
-    def resume(cls, path: Path, detector: Detector, gate: Gate, alerts: Alerts | None = None) -> Self:
+    def resume(cls, path: Path, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> Self:
         """Resume the session that `save` wrote to a file, with the same kind of gate and the same alerts."""
         return cls._resumed(read(path, KIND, needs=_NEEDS), f"'{path}'", detector, gate, alerts)
 
     @classmethod
-    def resume_bytes(cls, content: bytes, detector: Detector, gate: Gate, alerts: Alerts | None = None) -> Self:
+    def resume_bytes(cls, content: bytes, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> Self:
         """Resume the session that `snapshot` returned, with the same kind of gate and the same alerts."""
         source = "The snapshot"
         return cls._resumed(from_bytes(content, KIND, source, needs=_NEEDS), source, detector, gate, alerts)
 
     @classmethod
-    def _resumed(cls, saved: Checkpoint, source: str, detector: Detector, gate: Gate, alerts: Alerts | None) -> Self:
+    def _resumed(cls, saved: Checkpoint, source: str, detector: Detector, gate: Ordered, alerts: Alerts | None) -> Self:
         if "stream" not in saved.arrays:
             raise ModelFileError(f"{source} is not a complete stream snapshot. Pass a file written by a stream.")
         stream = saved.arrays["stream"].tobytes()
@@ -119,15 +313,14 @@ class Session:
 
         >>> import numpy as np
         >>> from cometad import Comet
-        >>> from cometad.live.clock import Ordered
-        >>> from cometad.live.session import Session
+        >>> from cometad.live.session import Ordered, Session
         >>> normal = np.random.default_rng(0).normal(size=(600, 2))
         >>> session = Session(Comet().fit(normal), Ordered())
         >>> (timed,) = session.take_many(normal[:3], [0.0, 1.0, 2.0])
         >>> timed.times, len(timed.scored.alert_scores)
         ([0.0, 1.0, 2.0], 3)
         """
-        if isinstance(self.gate, Ordered):
+        if type(self.gate) is Ordered:
             return [self._score_many(values, times)] if len(values) else []
         rows = zip(values.tolist(), times, strict=True)
         admitted = [passed for row, time in rows for passed in self.gate.admit(Reading(0, row, time))]

@@ -12,7 +12,7 @@ from cometad.data.resample import parse_period
 from cometad.data.text import Reading
 from cometad.errors import CometadError
 from cometad.explain.reasons import Explanation, Reason
-from cometad.live.grid import Grid
+from cometad.live.session import Grid
 from cometad.serve.live_stream import LiveStream, resampling_of
 from cometad.serve.models import Explained, VariableReason, Variables
 from cometad.serve.storage import schema

@@ -21,9 +21,7 @@ from cometad.data.resample import Resampling, parse_period, parse_resampling
 from cometad.data.text import Layout
 from cometad.detector import Detector
 from cometad.errors import ParameterError
-from cometad.live.clock import Ordered
-from cometad.live.grid import EARLIEST, LATEST, Grid
-from cometad.live.session import Session
+from cometad.live.session import EARLIEST, LATEST, Grid, Ordered, Session
 from cometad.serve.models import EventSummary, StreamSettings, Top
 from cometad.serve.storage import schema
 
