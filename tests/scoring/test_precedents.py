@@ -107,7 +107,8 @@ def test_an_event_in_chunks_of_any_size_sets_the_same_signature(seed, count, dat
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=5)))
     for chunk in zip(*(np.split(part, cuts) for part in event), strict=True):
         gathering.add(*chunk)
-        gathering = Gathering.restored(gathering.state(), VIEWS, WIDTH)
+        state, gathering = gathering.state(), Gathering(0, VIEWS, WIDTH)
+        gathering.restore(state)
     for one, other in zip(gathering.signature(), gathered(event), strict=True):
         assert one.tobytes() == other.tobytes()
     assert (gathering.start, gathering.stop) == (5, 5 + count)

@@ -246,7 +246,8 @@ class AlertRun(Saved):
     @property
     def since(self) -> int | None:
         """The time step at which the open event, or a candidate for one, began; None if there is neither."""
-        return int(self._counts[at.N_START]) if self._counts[at.N_PHASE] in (at.CANDIDATE, at.OPEN) else None
+        phase = self._counts.item(at.N_PHASE)
+        return self._counts.item(at.N_START) if phase in (at.CANDIDATE, at.OPEN) else None
 
     @property
     def suppressed(self) -> int:
@@ -286,23 +287,28 @@ class AlertRun(Saved):
 
         The thresholds are ignored if the run sets them itself.
         """
-        if self._counts[at.N_PHASE] == at.FINISHED:
+        if self._counts.item(at.N_PHASE) == at.FINISHED:
             raise InputError("The run is finished. Start a new one with Alerts.start().")
         count = len(scores)
         judged = Judged(np.empty(count, np.int64), np.empty(count), [])
         for begin in range(0, count, BLOCK):
-            one = slice(begin, min(begin + BLOCK, count))
+            one = slice(begin, begin + BLOCK)
             self._advance(
                 scores[one],
                 thresholds[one],
-                _MEASURED[: one.stop - begin] if measured is None else measured[one],
-                _NO_TIMES[: one.stop - begin] if times is None else times[one],
+                None if measured is None else measured[one],
+                None if times is None else times[one],
                 Judged(judged.flags[one], judged.thresholds[one], judged.changes),
             )
         return judged
 
-    def _advance(self, scores: Floats, thresholds: Floats, measured: Flags, times: Integers, judged: Judged) -> None:
-        rows, peaks = np.empty((len(scores), at.COUNTS + 1), np.int64), np.empty(len(scores))
+    def _advance(
+        self, scores: Floats, thresholds: Floats, measured: Flags | None, times: Integers | None, judged: Judged
+    ) -> None:
+        count = len(scores)
+        measured = _MEASURED[:count] if measured is None else measured
+        times = _NO_TIMES[:count] if times is None else times
+        rows, peaks = np.empty((count, at.COUNTS + 1), np.int64), np.empty(count)
         changed = at.advance(
             scores, thresholds, measured, times, self._counts, self._marks, self._rules, self._numbers, self.track,
             judged.flags, judged.thresholds, rows, peaks,
@@ -417,9 +423,11 @@ class Judge(Saved):
 
         Scores of `imputed` time steps (time,) are neither flagged nor learned from.
         """
-        values = np.atleast_1d(np.asarray(scores, np.float64))
-        measured = None if imputed is None else ~imputed
-        as_scores(values if measured is None else values[measured])
+        if imputed is None:
+            values, measured = as_scores(scores), None
+        else:
+            values, measured = np.atleast_1d(np.asarray(scores, np.float64)), ~imputed
+            as_scores(values[measured])
         tops = values if self._tracks else self._follow_measured(values, measured)
         return self._run.advance(values, tops, measured, times)
 

@@ -4,6 +4,7 @@ A rule is a value. `fit` turns training scores into an array, its state, which c
 that state: it decides which scores to flag, and may learn from them.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Protocol
 
@@ -79,9 +80,13 @@ class FixedWatch(Watch):
 
 def as_scores(scores: ArrayLike) -> Floats:
     """One or several scores as an array (time,); refuses values that are not finite."""
-    values = np.atleast_1d(np.asarray(scores, dtype=np.float64))
+    values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1:
-        raise InputError(f"Expected scores of shape (time,), got {values.shape}.")
+        values = np.atleast_1d(values)
+        if values.ndim != 1:
+            raise InputError(f"Expected scores of shape (time,), got {values.shape}.")
+    if len(values) == 1 and math.isfinite(values[0]):  # of a stream; the general way takes three times as long
+        return values
     finite = np.isfinite(values)
     if np.count_nonzero(finite) < len(values):
         first = int(np.argmin(finite))

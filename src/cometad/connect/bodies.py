@@ -16,9 +16,9 @@ from pydantic_core import from_json
 from cometad.arrays import Floats
 from cometad.connect.contract import ReadingBatch, Refusal
 from cometad.data.cells import StreamNumbers, repeated
+from cometad.data.prepare import EXACT
 from cometad.data.text import Fields, Layout, lacks, readings
 from cometad.errors import CometadError, InputError
-from cometad.live.stream import EXACT
 from cometad.parameters import is_integer
 
 LARGEST_SEQUENCE = 2**63 - 1

@@ -14,18 +14,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compiled import jit
 from cometad.errors import InputError, unknown
-from cometad.saving import require_state, taken
+from cometad.saving import Saved, Table, array, require_state
 from cometad.threads import in_tasks, serial_products
 
 LARGEST = 1e150  # its square still fits a float64
+EXACT = 2.0**53  # no float below it is a rounded integer
 
 # -- trends ------------------------------------------------------------------------------------------------------------
 
@@ -157,11 +157,16 @@ class Trends:
 
     def __call__(self, values: Floats, imputed: Flags | None = None) -> Floats:
         """The movements (time, variable) of a whole series."""
-        return TrendRun(self).push(values, imputed)
+        return TrendRun(self).push(values, imputed) if self.any else values
 
 
-class TrendRun:
+class TrendRun(Saved):
     """Movements of readings that arrive in chunks of any size, in constant memory."""
+
+    saved: ClassVar[Table] = {
+        "level": array("_level", "variable", unknown=True),
+        "away": array("_away", "variable", dtype=np.int64),
+    }
 
     def __init__(self, trends: Trends) -> None:
         self._trends = trends
@@ -170,22 +175,13 @@ class TrendRun:
 
     def push(self, values: Floats, imputed: Flags | None = None) -> Floats:
         """Add readings (time, variable), with a mask of `imputed` cells; returns their movements."""
-        if not self._trends.any:
-            return values
         moved, mask = np.array(values, np.float64, order="C"), NOTHING if imputed is None else imputed
         _follow(moved, mask, self._trends.gain, self._trends.usual, self._trends.far, self._level, self._away)
         return moved
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The arrays that `restore` needs, by name."""
-        return {"level": self._level.copy(), "away": self._away.copy()} if self._trends.any else {}
-
-    def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from the state of a run with the same trends."""
-        if self._trends.any:
-            width = len(self._trends.gain)
-            self._level = taken(state, "level", (width,), unknown=True).copy()
-            self._away = taken(state, "away", (width,), np.int64).copy()
+    def sizes(self) -> dict[str, int]:
+        """The number of variables."""
+        return {"variable": len(self._level)}
 
 
 @jit
@@ -282,6 +278,15 @@ class Scaling(NamedTuple):
     def back(self, scaled: Floats) -> Floats:
         """Convert scaled readings (..., variable) back to the sensors' units."""
         return scaled * self.unit + self.center
+
+
+@jit
+def all_exact(values: Floats) -> bool:
+    """Whether all values (variable,) are known, and none may be a rounded integer."""
+    exact = True
+    for value in values:
+        exact &= abs(value) < EXACT
+    return exact
 
 
 @jit

@@ -1,18 +1,18 @@
 """Verdicts on the events of a stream: how its last events looked, and what a person called them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from cometad.alerting.alerts import AlertRun, Change, Event
 from cometad.alerting.verdicts import Called, Verdict, check_called, restored_verdict
-from cometad.arrays import Array, Floats
+from cometad.arrays import Array
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import is_integer
-from cometad.saving import require_state, taken
-from cometad.scoring.scores import Scores
+from cometad.saving import part_of, require_state, taken, with_part
+from cometad.scoring.scores import Errors, Scores
 from cometad.scoring.signatures import Gathering, Signature, Signatures, packed, unpacked
 
 REMEMBERED = 64  # events
@@ -22,13 +22,13 @@ MOST = 64  # verdicts
 class ExcusingRun(Protocol):
     """What verdicts need: a run that shows what its scores come from, and excuses what a person called normal."""
 
-    latest: tuple[Floats, Floats]  # rows (time, variable) and errors (time, view, variable) of the last scores
+    latest: Errors  # of the last scores
 
     def follow_signatures(self, signatures: Signatures) -> None:
         """Use other signatures for the alert scores from the next reading on."""
 
 
-class Case(NamedTuple):
+class EventSignature(NamedTuple):
     """An event, and how it looked up to now."""
 
     number: int
@@ -46,7 +46,7 @@ class Verdicts:
 
     def __init__(self, run: ExcusingRun, given: Signatures, names: Sequence[str]) -> None:
         self._run, self._given, self._names = run, given, names  # `given` are the signatures of the detector
-        self._cases: dict[int, Case] = {}  # closed events, oldest first
+        self._closed: dict[int, EventSignature] = {}  # the last events, oldest first
         self._gathering: Gathering | None = None  # of the open event, or of a candidate for one
         self._verdicts: dict[int, Verdict] = {}
         self._signatures: dict[int, Signature] = {}  # of the verdicts
@@ -56,34 +56,34 @@ class Verdicts:
         """The verdicts, by event."""
         return tuple(self._verdicts[number] for number in sorted(self._verdicts))
 
-    def see(self, start: int, part: Scores, changes: Sequence[Change], alerts: AlertRun) -> None:
-        """Gather how events look: `part` are the scores from step `start` on, `alerts` has just caused `changes`."""
+    def see(self, start: int, scores: Scores, changes: Sequence[Change], alerts: AlertRun) -> None:
+        """Gather how events look: these are the scores from step `start` on, `alerts` has just caused `changes`."""
         since = alerts.since
-        if self._gathering is None and since is None and not changes:  # nothing unusual
+        if since is None and not changes and self._gathering is None:  # nothing unusual
             return
         for change in changes:
             if change.kind == "closed":
-                self.close(change, start, part)
-        self._gathering = None if since is None else self._gathered(since, start + len(part.alerts), start, part)
+                self.close(change, start, scores)
+        self._gathering = None if since is None else self._gathered(since, start + len(scores.alerts), start, scores)
 
-    def close(self, change: Change, start: int = 0, part: Scores | None = None) -> None:
+    def close(self, change: Change, start: int = 0, scores: Scores | None = None) -> None:
         """Remember an event that closed."""
         event = change.event
-        gathering = self._gathering if part is None else self._gathered(event.start, change.step + 1, start, part)
+        gathering = self._gathering if scores is None else self._gathered(event.start, change.step + 1, start, scores)
         if gathering is not None:
-            self._cases[event.number] = Case(event.number, event.start, event.stop, gathering.signature())
-        while len(self._cases) > REMEMBERED:
-            del self._cases[next(iter(self._cases))]
+            self._closed[event.number] = EventSignature(event.number, event.start, event.stop, gathering.signature())
+        while len(self._closed) > REMEMBERED:
+            del self._closed[next(iter(self._closed))]
 
-    def _gathered(self, since: int, stop: int, start: int, part: Scores) -> Gathering:
-        """What was gathered from step `since` up to `stop`, some of it before this part."""
+    def _gathered(self, since: int, stop: int, start: int, scores: Scores) -> Gathering:
+        """What was gathered from step `since` up to `stop`, some of it before these scores."""
         rows, errors = self._run.latest
         gathering = self._gathering
         if gathering is None or gathering.start != since:
             gathering = Gathering(since, *errors.shape[1:])
             gathering.stop = max(since, start)  # a snapshot of an earlier version lacks what came before
         own = slice(gathering.stop - start, stop - start)
-        gathering.add(rows[own], errors[own], part.variables[own])
+        gathering.add(rows[own], errors[own], scores.variables[own])
         return gathering
 
     def verdict(self, event: object, called: Called | None, alerts: AlertRun) -> Verdict | None:
@@ -93,17 +93,17 @@ class Verdicts:
             self._withdraw(number, alerts)
             return None
         check_called(called)
-        case = self._case(number, alerts)
+        seen = self._seen(number, alerts)
         if number not in self._verdicts and len(self._verdicts) >= MOST:
             raise ParameterError(
                 f"A stream holds at most {MOST} verdicts. Withdraw one with stream.verdict(event, None), or teach the "
                 "detector with learn_normal."
             )
-        if not len(case.signature.variables):
+        if not len(seen.signature.variables):
             raise InputError(f"Nothing in event {number} is unusual enough to recognize it. Raise the threshold.")
-        worst = tuple(self._names[i] for i in case.signature.worst())
-        self._verdicts[number] = Verdict(number, case.start, case.stop, called, worst)
-        self._signatures[number] = case.signature
+        worst = tuple(self._names[i] for i in seen.signature.worst())
+        self._verdicts[number] = Verdict(number, seen.start, seen.stop, called, worst)
+        self._signatures[number] = seen.signature
         self._apply()
         return self._verdicts[number]
 
@@ -114,17 +114,17 @@ class Verdicts:
         del self._verdicts[number], self._signatures[number]
         self._apply()
 
-    def _case(self, number: int, alerts: AlertRun) -> Case:
+    def _seen(self, number: int, alerts: AlertRun) -> EventSignature:
         """The event as it is now: open, closed, or forgotten but for its verdict."""
         _check_exists(number, alerts)
         event = alerts.event
         if event is not None and event.number == number and self._gathering is not None:
-            return Case(number, event.start, event.stop, self._gathering.signature())
-        if number in self._cases:
-            return self._cases[number]
+            return EventSignature(number, event.start, event.stop, self._gathering.signature())
+        if number in self._closed:
+            return self._closed[number]
         if number in self._verdicts:
             earlier = self._verdicts[number]
-            return Case(number, earlier.start, earlier.stop, self._signatures[number])
+            return EventSignature(number, earlier.start, earlier.stop, self._signatures[number])
         raise InputError(
             f"Event {number} is too long ago: a stream remembers its last {REMEMBERED} events. "
             "Call its readings normal with detector.learn_normal."
@@ -141,36 +141,32 @@ class Verdicts:
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def facts(self) -> list[dict[str, Any]]:
-        """The verdicts, in types that JSON can hold."""
-        return [asdict(verdict) for verdict in self.verdicts]
+    def take(self, facts: Sequence[Mapping[str, Any]]) -> None:
+        """Take saved verdicts, before `restore` takes their signatures."""
+        self._verdicts = {verdict.number: verdict for verdict in map(restored_verdict, facts)}
 
     def state(self) -> dict[str, Array]:
-        """The arrays that `restore` needs besides `facts`, by name; none if there was no event."""
-        cases = list(self._cases.values())
-        state = {f"case.{name}": array for name, array in packed([case.signature for case in cases]).items()}
-        if cases:
-            state["case.steps"] = np.array([case[:3] for case in cases], np.int64)
-        signatures = [self._signatures[verdict.number] for verdict in self.verdicts]
-        state |= {f"verdict.{name}": array for name, array in packed(signatures).items()}
-        if self._gathering is not None:
-            state |= {f"open.{name}": array for name, array in self._gathering.state().items()}
-        return state
+        """The arrays that `restore` needs besides the verdicts, by name; none if there was no event."""
+        closed, judged = list(self._closed.values()), [self._signatures[verdict.number] for verdict in self.verdicts]
+        state = with_part("case", packed([one.signature for one in closed])) | with_part("verdict", packed(judged))
+        if closed:
+            state["case.steps"] = np.array([one[:3] for one in closed], np.int64)
+        return state | ({} if self._gathering is None else with_part("open", self._gathering.state()))
 
-    def restore(self, facts: Sequence[Mapping[str, Any]], state: Mapping[str, Array]) -> None:
-        """Restore what `facts` and `state` returned."""
-        parts: dict[str, dict[str, Array]] = {"case": {}, "verdict": {}, "open": {}}
-        for name, array in state.items():
-            part, _, field = name.partition(".")
-            parts[part][field] = array
-        sizes = self._run.latest[1].shape[1:]  # views and variables
-        cases, signatures = unpacked(parts["case"], *sizes), unpacked(parts["verdict"], *sizes)
-        steps = taken(parts["case"], "steps", (len(cases), 3), np.int64).tolist() if cases else []
-        verdicts = {verdict.number: verdict for verdict in map(restored_verdict, facts)}
-        require_state(len(cases) <= REMEMBERED and len(verdicts) == len(signatures) <= MOST, "it has too many events")
-        self._cases = {step[0]: Case(step[0], step[1], step[2], case) for step, case in zip(steps, cases, strict=True)}
-        self._verdicts, self._signatures = verdicts, dict(zip(verdicts, signatures, strict=True))
-        self._gathering = Gathering.restored(parts["open"], *sizes) if parts["open"] else None
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Restore what `state` returned."""
+        sizes = self._run.latest.values.shape[1:]  # views and variables
+        case, gathering = part_of(state, "case"), part_of(state, "open")
+        closed, judged = unpacked(case, *sizes), unpacked(part_of(state, "verdict"), *sizes)
+        steps = taken(case, "steps", (len(closed), 3), np.int64).tolist() if closed else []
+        fits = len(closed) <= REMEMBERED and len(self._verdicts) == len(judged) <= MOST
+        require_state(fits, "it has too many events")
+        pairs = zip(steps, closed, strict=True)
+        self._closed = {number: EventSignature(number, start, stop, seen) for (number, start, stop), seen in pairs}
+        self._signatures = dict(zip(self._verdicts, judged, strict=True))
+        if gathering:
+            self._gathering = Gathering(0, *sizes)
+            self._gathering.restore(gathering)
         self._apply()
 
 

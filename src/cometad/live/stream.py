@@ -1,7 +1,7 @@
 """Online scoring: readings in, scores out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
@@ -14,17 +14,18 @@ from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
 from cometad.data.gaps import Filled, GapRun, complete
-from cometad.data.prepare import TrendRun
+from cometad.data.prepare import TrendRun, all_exact
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.event_verdicts import Verdicts
-from cometad.saving import counted, of_type, taken
+from cometad.saving import Table, array, counted, fact, load_state, of_type, part, saved_state
 from cometad.scoring.scores import Scores, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
+_PLAIN, _DOUBLE = frozenset((np.ndarray, list, tuple)), np.dtype(np.float64)
+
 KIND = "Stream"
 SOURCE = "The snapshot"
-EXACT = 2**53  # no float below it is a rounded integer
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,29 @@ class ScoringRun(Protocol):
         """Restore the state that `state` returned."""
 
 
+def _flag(value: object, name: str) -> bool:
+    return bool(of_type(value, bool, name))
+
+
+# What a snapshot holds.
+FACTS: Table = {
+    "seen": fact("_seen", counted),
+    "given": fact("_given", counted),
+    "ranked": fact("_ranked", counted),
+    "finished": fact("_finished", _flag),
+    "dropped": fact("_dropped", counted),
+    "last_time": fact("_last_time", lambda value, _: value),
+}
+ARRAYS: Table = {
+    "": part("_run"),
+    "judge": part("_judge"),
+    "waiting_times": array("_waiting", "waiting", dtype=np.int64, optional=True),
+    "trends": part("_trends"),
+    "filling": part("_filling"),
+    "events": part("_verdicts"),
+}
+
+
 class Stream:
     """Scores readings as they arrive, in constant memory; created by `detector.stream()`.
 
@@ -122,7 +146,8 @@ class Stream:
         self._detector, self._start, self._alerts, self._late = detector, start, alerts, late
         self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
         self._scaling, self._names, self._named = detector.scaling_, detector.names_, detector.named_
-        # Most updates return this.
+        self._shape = (len(self._names),)
+        # Most updates of a network return this.
         self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(self._names))), ())
         self.reset()
 
@@ -132,7 +157,8 @@ class Stream:
         self._verdicts = None if self._new_verdicts is None else self._new_verdicts(self._run)
         gaps, usual = self._detector.gaps, self._detector.statistics_
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
-        self._trends = TrendRun(self._detector.trends_)
+        trends = self._detector.trends_
+        self._trends = TrendRun(trends) if trends.any else None
         self._order = Order(self._late)
         self._warned = False  # about columns that are missing
         self._seen = 0
@@ -199,7 +225,8 @@ class Stream:
         values = self._plain(reading)
         if values is not None:
             self._seen += 1
-            self._wait(1, times)
+            if times is not None or len(self._waiting):
+                self._wait(1, times)
             return self._scored(self._push(values[None]))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
@@ -224,17 +251,17 @@ class Stream:
 
     def _plain(self, reading: object) -> Floats | None:
         """Fast path: the values of a plain valid reading, or None for any other reading."""
-        if self._finished or type(reading) not in (np.ndarray, list, tuple):
+        if self._finished or type(reading) not in _PLAIN:
             return None
         try:
             values = np.array(reading)
         except ValueError:  # a ragged list
             return None
-        if values.dtype.kind not in "iuf" or values.shape != (len(self._names),):
-            return None
-        values = values.astype(np.float64, copy=False)
-        # Larger integers may have been rounded. False for NaN, too.
-        return values if np.abs(values).max() < EXACT else None
+        if values.dtype is not _DOUBLE:
+            if values.dtype.kind not in "iuf":
+                return None
+            values = values.astype(np.float64)
+        return values if values.shape == self._shape and all_exact(values) else None
 
     def update_many(self, readings: object) -> Scored:
         """Add readings, an array (time, variable) or a frame; returns the scores that become final."""
@@ -266,13 +293,14 @@ class Stream:
 
     def _push(self, values: Floats) -> Iterable[Scores]:
         if self._filling is None:
-            return self._run.push(self._scaling(self._trends.push(values)))
+            return self._run.push(self._scaling(values if self._trends is None else self._trends.push(values)))
         filled = self._filling.push(values)
         return self._push_filled(filled)
 
     def _push_filled(self, filled: Filled) -> Iterable[Scores]:
         imputed = filled.imputed if filled.imputed.any() else None
-        scaled = self._scaling(self._trends.push(filled.values, imputed))
+        moved = filled.values if self._trends is None else self._trends.push(filled.values, imputed)
+        scaled = self._scaling(moved)
         return self._run.push(self._detector.substituted(scaled, filled.doubtful), imputed)
 
     def _complete(self, series: Series) -> Series:
@@ -296,25 +324,10 @@ class Stream:
 
     def snapshot(self) -> bytes:
         """The full state of the stream; `detector.stream(snapshot)` resumes from it, bit for bit."""
-        facts = {
-            "detector": self._fingerprint,
-            "seen": self._seen,
-            "given": self._given,
-            "ranked": self._ranked,
-            "finished": self._finished,
-        }
-        facts["dropped"] = self._order.dropped
-        facts["last_time"] = None if self._order.last is None else str(self._order.last)
-        state = self._run.state() | _prefixed("judge.", self._judge.state())
-        if len(self._waiting):
-            state["waiting_times"] = self._waiting
-        state |= _prefixed("trends.", self._trends.state())
-        if self._filling is not None:
-            state |= _prefixed("filling.", self._filling.state())
+        facts = {"detector": self._fingerprint, **saved_state(self, FACTS)}
         if self._verdicts is not None:
-            facts["verdicts"] = self._verdicts.facts()
-            state |= _prefixed("events.", self._verdicts.state())
-        return to_bytes(Checkpoint(KIND, facts, state))
+            facts["verdicts"] = [asdict(verdict) for verdict in self._verdicts.verdicts]
+        return to_bytes(Checkpoint(KIND, facts, saved_state(self, ARRAYS)))
 
     def restore(self, snapshot: bytes) -> None:
         """Resume from a snapshot of a stream of the same detector, with the same settings."""
@@ -325,29 +338,33 @@ class Stream:
                 "The snapshot is from another detector, or from other threshold, adaptation or alert settings. "
                 "Resume with the same ones."
             )
+        self.reset()
+        facts = {"ranked": checkpoint.facts["given"]} | checkpoint.facts  # 0.1 had one score only
         try:
             with restoring("stream", SOURCE):
-                self._take(checkpoint.facts, checkpoint.arrays)
+                load_state(self, FACTS, facts, dict)
+                if self._verdicts is not None:
+                    self._verdicts.take(facts.get("verdicts", []))
+                load_state(self, ARRAYS, checkpoint.arrays, lambda: {"waiting": self._seen - self._given})
         except ModelFileError:
-            self.reset()  # not half of one state and half of another
+            self.reset()  # not half of one state
             raise
 
-    def _take(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self._run.restore(dict(arrays))
-        self._judge.restore(_without("judge.", arrays))
-        self._trends.restore(_without("trends.", arrays))
-        if self._filling is not None:
-            self._filling.restore(_without("filling.", arrays))
-        if self._verdicts is not None:
-            self._verdicts.restore(facts.get("verdicts", []), _without("events.", arrays))
-        self._seen, self._given = counted(facts["seen"], "seen"), counted(facts["given"], "given")
-        self._ranked = counted(facts.get("ranked", self._given), "ranked")  # 0.1 had one score only
-        self._finished = of_type(facts["finished"], bool, "finished")
-        if "waiting_times" in arrays:
-            self._waiting = taken(arrays, "waiting_times", (self._seen - self._given,), np.int64)
-        last = facts["last_time"]
+    @property
+    def _last_time(self) -> str | None:
+        return None if self._order.last is None else str(self._order.last)
+
+    @_last_time.setter
+    def _last_time(self, last: str | None) -> None:
         self._order.last = None if last is None else np.datetime64(of_type(last, str, "last_time"), "ns")
-        self._order.dropped = counted(facts["dropped"], "dropped")
+
+    @property
+    def _dropped(self) -> int:
+        return self._order.dropped
+
+    @_dropped.setter
+    def _dropped(self, count: int) -> None:
+        self._order.dropped = count
 
     def _by_name(self, reading: Any) -> list[float]:
         missing = [name for name in self._names if name not in reading]
@@ -359,37 +376,34 @@ class Stream:
             )
         return [reading[name] for name in self._names]
 
-    def _scored(self, decided: Iterable[Scores]) -> Scored:
-        parts, judged = [], []
-        for part in decided:  # judged at once, because a run reuses the memory that verdicts look at
-            imputed = None if part.left_out is None else part.imputed
-            times = self._waiting[: len(part.alerts)] if len(self._waiting) else None
-            judged.append(self._judge.push(part.alerts, imputed, times))
-            self._waiting = self._waiting[len(part.alerts) :]
-            if self._verdicts is not None:
-                self._verdicts.see(self._given, part, judged[-1].changes, self._judge.alerts)
-            self._given += len(part.alerts)
-            parts.append(part)
-        if not parts:
+    def _scored(self, parts: Iterable[Scores]) -> Scored:
+        found = [(part, self._judged(part)) for part in parts]
+        if not found:
             return Scored(self._given, *self._nothing, self._ranked, np.empty(0))
-        scores, variables, left_out, ranking = joined(parts)
-        ranking = scores if ranking is None else ranking
-        ranking_start = self._ranked
+        (alerts, variables, left_out, ranking), (flags, thresholds, changes) = found[0]
+        if len(found) > 1:
+            alerts, variables, left_out, ranking = joined([part for part, _ in found])
+            flags, thresholds, changes = _joined([judged for _, judged in found])
+        ranking = alerts if ranking is None else ranking
+        first = self._ranked
         self._ranked += len(ranking)
-        flags, thresholds, changes = judged[0] if len(judged) == 1 else _joined(judged)
-        start = self._given - len(scores)
-        return Scored(start, scores, flags, thresholds, variables, changes, ranking_start, ranking, left_out)
+        start = self._given - len(alerts)
+        return Scored(start, alerts, flags, thresholds, variables, changes, first, ranking, left_out)
+
+    def _judged(self, part: Scores) -> Judged:
+        """Judge scores at once, because a run reuses the memory that verdicts look at."""
+        count, imputed, times = len(part.alerts), None, None
+        if part.left_out is not None:
+            imputed = part.imputed
+        if len(self._waiting):
+            times, self._waiting = self._waiting[:count], self._waiting[count:]
+        judged = self._judge.push(part.alerts, imputed, times)
+        if self._verdicts is not None:
+            self._verdicts.see(self._given, part, judged.changes, self._judge.alerts)
+        self._given += count
+        return judged
 
 
 def _joined(parts: Sequence[Judged]) -> Judged:
     flags, thresholds, changes = zip(*parts, strict=True)
     return Judged(np.concatenate(flags), np.concatenate(thresholds), [change for own in changes for change in own])
-
-
-def _prefixed(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {prefix + name: array for name, array in arrays.items()}
-
-
-def _without(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The inverse of `_prefixed`."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

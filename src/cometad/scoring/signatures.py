@@ -8,13 +8,13 @@ readings and the largest error of each view, in up to `PARTS` parts of equal len
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats, Integers
+from cometad.arrays import Array, Floats, Integers
 from cometad.compiled import jit
-from cometad.saving import require_state, taken
+from cometad.saving import Saved, Table, array, integers, require_state, taken
 from cometad.scoring.scores import USUAL, Errors, Scores, pooled
 
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and bench/scripts/verdicts.py.
@@ -40,12 +40,20 @@ class Signature(NamedTuple):
         return [int(self.variables[c]) for c in order if self.scores[c] >= self.scores[order[0]] / 2]
 
 
-class Gathering:
+class Gathering(Saved):
     """Gathers a signature from time steps that arrive in chunks of any size, in constant memory.
 
     The parts of an event are equally long, the last one may be shorter. Their length doubles whenever there would be
     more than `PARTS` of them.
     """
+
+    saved: ClassVar[Table] = {
+        "steps": integers("start", "stop", "_size"),
+        "scores": array("_scores", "variable"),
+        "low": array("_low", PARTS, "variable", unknown=True),
+        "high": array("_high", PARTS, "variable", unknown=True),
+        "errors": array("_errors", PARTS, "view", "variable", unknown=True),
+    }
 
     def __init__(self, start: int, views: int, width: int) -> None:
         self.start, self.stop = start, start
@@ -62,7 +70,8 @@ class Gathering:
             while count >= PARTS * self._size:
                 self._merge()
             part = slice(begin, begin + self._size - count % self._size)
-            self._fold(count // self._size, rows[part], errors[part], scores[part])
+            own = self._scores, self._low, self._high, self._errors
+            _gather(rows[part], errors[part], scores[part], count // self._size, *own)
             self.stop += len(rows[part])
             begin = part.stop
 
@@ -70,21 +79,13 @@ class Gathering:
         """Merge pairs of parts, which leaves half of them free."""
         self._size *= 2
         half = PARTS // 2
-        for array, merge, nothing in (
+        for parts, merge, nothing in (
             (self._low, np.minimum, np.inf),
             (self._high, np.maximum, -np.inf),
             (self._errors, np.maximum, -np.inf),
         ):
-            array[:half] = merge(array[::2], array[1::2])
-            array[half:] = nothing
-
-    def _fold(self, part: int, rows: Floats, errors: Floats, scores: Floats) -> None:
-        hot = hot_cells(scores)
-        self._scores = np.maximum(self._scores, scores.max(axis=0))
-        self._low[part] = np.minimum(self._low[part], np.where(hot, rows, np.inf).min(axis=0))
-        self._high[part] = np.maximum(self._high[part], np.where(hot, rows, -np.inf).max(axis=0))
-        known = hot[:, None] & ~np.isnan(errors)
-        self._errors[part] = np.maximum(self._errors[part], np.where(known, errors, -np.inf).max(axis=0))
+            parts[:half] = merge(parts[::2], parts[1::2])
+            parts[half:] = nothing
 
     def signature(self) -> Signature:
         """The signature of the time steps so far; it has no columns if nothing was hot."""
@@ -92,35 +93,33 @@ class Gathering:
         own = (array[..., columns].copy() for array in (self._scores, self._low, self._high, self._errors))
         return Signature(columns, *own)
 
-    def state(self) -> dict[str, Array]:
-        """Everything `restored` needs, by name."""
-        return {
-            "steps": np.array([self.start, self.stop, self._size], np.int64),
-            "scores": self._scores.copy(),
-            "low": self._low.copy(),
-            "high": self._high.copy(),
-            "errors": self._errors.copy(),
-        }
+    def sizes(self) -> dict[str, int]:
+        """The numbers of views and variables."""
+        return dict(zip(("view", "variable"), self._errors.shape[1:], strict=True))
 
-    @classmethod
-    def restored(cls, state: Mapping[str, Array], views: int, width: int) -> "Gathering":
-        """The gathering that `state` was taken from, with these numbers of views and variables."""
-        gathering = cls(0, views, width)
-        start, stop, size = taken(state, "steps", (3,), np.int64).tolist()
-        fits = 0 <= start <= stop <= start + PARTS * size and size >= 1
+    def check_state(self) -> None:
+        """Refuse steps that are not those of an event."""
+        fits = 0 <= self.start <= self.stop <= self.start + PARTS * self._size and self._size >= 1
         require_state(fits, "its array 'steps' is not that of an event")
-        gathering.start, gathering.stop, gathering._size = start, stop, size
-        gathering._scores = taken(state, "scores", (width,)).copy()
-        gathering._low = taken(state, "low", (PARTS, width), unknown=True).copy()
-        gathering._high = taken(state, "high", (PARTS, width), unknown=True).copy()
-        gathering._errors = taken(state, "errors", (PARTS, views, width), unknown=True).copy()
-        return gathering
 
 
-def hot_cells(scores: Floats) -> Flags:
-    """Which cells are hot, given calibrated scores (time, variable)."""
-    hot: Flags = scores >= np.minimum(scores.max(axis=1, keepdims=True), HOT)
-    return hot & (scores > USUAL)
+@jit
+def _gather(
+    rows: Floats, errors: Floats, scores: Floats, part: int, highest: Floats, low: Floats, high: Floats, most: Floats
+) -> None:
+    """Extend a part of a signature by the hot cells of time steps."""
+    steps, width = rows.shape
+    for t in range(steps):
+        limit = min(scores[t].max(), HOT)
+        for i in range(width):
+            score = scores[t, i]
+            highest[i] = max(highest[i], score)
+            if score >= limit and score > USUAL:
+                low[part, i] = min(low[part, i], rows[t, i])
+                high[part, i] = max(high[part, i], rows[t, i])
+                for v in range(errors.shape[1]):
+                    if errors[t, v, i] > most[part, v, i]:  # not if it is unknown
+                        most[part, v, i] = errors[t, v, i]
 
 
 def packed(signatures: Sequence[Signature]) -> dict[str, Array]:

@@ -1,16 +1,16 @@
 """Several fitted views: their errors, and the scores of a series that arrives in chunks of any size."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.arrays import Array, Flags, Floats, Floats32, Integers
+from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compiled import jit
-from cometad.saving import require_state, taken
+from cometad.saving import Saved, Table, integers, kept, part, require_state
 from cometad.scoring.scores import Errors, Scores, StepScores, fuse, look_ahead, look_back, rank_into
 from cometad.scoring.signatures import Gathering, Signature, Signatures
 from cometad.threads import in_parts
@@ -84,7 +84,7 @@ class Panel:
         if len(errors) < MIN_SHARED:
             self._write(rows, first, errors)
         else:
-            in_parts(lambda part: self._write(rows[: first + part.stop], first + part.start, errors[part]), len(errors))
+            in_parts(lambda own: self._write(rows[: first + own.stop], first + own.start, errors[own]), len(errors))
         if imputed is not None:
             lost = imputed.mean(axis=1, keepdims=True) > LOST
             for v, view in enumerate(self.views):
@@ -227,9 +227,13 @@ class Tape:
         known[len(known) - len(rows) :] = rows
         return known
 
+    def clear(self) -> None:
+        """Keep no rows."""
+        self._stop = 0
+
     def restore(self, kept: NDArray[Any]) -> None:
         """Keep these rows and no others."""
-        self._stop = 0
+        self.clear()
         self.append(kept)
 
 
@@ -249,8 +253,17 @@ def _clip_into(scaled: Floats32, rows: Floats) -> None:
             rows[t, i] = -CLIP if value < -CLIP else value
 
 
-class ViewsRun:
+class ViewsRun(Saved):
     """Alert and ranking scores of readings that arrive in chunks of any size, in constant memory."""
+
+    saved: ClassVar[Table] = {
+        "level": part("_follower"),
+        "counts": integers("_seen", "_covered", "_ranked", "_doubtful", "_finished"),
+        "rows": kept("_rows", "known", "variable"),
+        "imputed": kept("_imputed", "imputed", "variable", dtype=np.bool_),
+        "errors": kept("_errors", "recent", "view", "variable", unknown=True),
+        "ranks": kept("_ranks", "rank"),
+    }
 
     def __init__(self, panel: Panel, adaptation: "LevelAdaptation") -> None:
         self._panel, self._follower = panel, adaptation.follow(panel)
@@ -276,16 +289,19 @@ class ViewsRun:
         """Number of adaptation steps taken, and how many of them were rolled back."""
         return (0, 0) if self._follower is None else (self._follower.steps, self._follower.rolled_back)
 
-    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Scores]:
-        """Add rows (time, variable), with a mask of `imputed` cells; yields scores as they become final."""
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Scores]:
+        """Add rows (time, variable), with a mask of `imputed` cells; returns scores as they become final."""
+        return (self._push(rows, imputed),) if len(rows) == 1 else self._push_blocks(rows, imputed)
+
+    def _push_blocks(self, rows: Floats32, imputed: Flags | None) -> Iterator[Scores]:
         begin = 0
         while begin < len(rows):
             # An adaptation step comes after a fixed number of readings, however they are cut.
             follower = self._follower
             most = self._block if follower is None else follower.every - self._seen % follower.every
-            part = slice(begin, begin + min(most, self._block))
-            yield self._push(rows[part], None if imputed is None else imputed[part])
-            begin = part.stop
+            block = slice(begin, begin + min(most, self._block))
+            yield self._push(rows[block], None if imputed is None else imputed[block])
+            begin = block.stop
 
     def _push(self, rows: Floats32, imputed: Flags | None) -> Scores:
         panel, follower, count = self._panel, self._follower, len(rows)
@@ -318,7 +334,10 @@ class ViewsRun:
         if not self._doubtful:
             return None
         self._doubtful = max(self._doubtful - len(rows), 0)
-        return self._imputed.append(np.zeros(rows.shape, bool) if imputed is None else imputed)
+        mask = self._imputed.append(np.zeros(rows.shape, bool) if imputed is None else imputed)
+        if not self._doubtful:
+            self._imputed.clear()
+        return mask
 
     def _rank(self, recent: Floats, final: int, ahead: int) -> Floats:
         """The ranking scores that become final when all errors of the steps up to `final` are known.
@@ -342,37 +361,20 @@ class ViewsRun:
             ranking = self._rank(self._errors.extend(0), self._seen, 0)
             yield Scores(np.empty(0), np.empty((0, self._panel.width)), None, ranking)
 
-    def state(self) -> dict[str, Array]:
-        """Everything `restore` needs, by name."""
-        counts = [self._seen, self._covered, self._ranked, self._doubtful, self._finished]
-        level = {} if self._follower is None else self._follower.state()
-        return {
-            **{f"level.{name}": array for name, array in level.items()},
-            "counts": np.array(counts, np.int64),
-            "rows": self._rows.kept.copy(),
-            "imputed": self._imputed.kept[: None if self._doubtful else 0].copy(),
-            "errors": self._errors.kept.copy(),
-            "ranks": self._ranks.kept.copy(),
-        }
+    def sizes(self) -> dict[str, int]:
+        """The lengths that follow from the settings and the counts."""
+        known, width = min(self._seen, self._panel.context), self._panel.width
+        recent, ranks = min(self._seen, self._panel.span - 1), min(self._covered, self._ranks.keep)
+        imputed = known if self._doubtful else 0
+        return {"known": known, "imputed": imputed, "recent": recent, "rank": ranks, "variable": width}
 
-    def restore(self, state: dict[str, Array]) -> None:
-        """Restore the state that `state` returned."""
-        panel, width = self._panel, self._panel.width
-        seen, covered, ranked, doubtful, finished = taken(state, "counts", (5,), np.int64).tolist()
-        final = (seen, seen) if finished else (max(seen - panel.span + 1, 0), max(covered - self._ahead, 0))
-        fits = 0 <= seen <= MOST_READINGS and (covered, ranked) == final and 0 <= doubtful <= MOST_READINGS
-        require_state(fits and finished in (0, 1), "its array 'counts' is not that of a stream")
-        known = min(seen, panel.context)
-        self._rows.restore(taken(state, "rows", (known, width)))
-        self._imputed.restore(taken(state, "imputed", (known if doubtful else 0, width), np.bool_))
-        errors = (min(seen, panel.span - 1), len(panel.views), width)
-        self._errors.restore(taken(state, "errors", errors, unknown=True))
-        self._ranks.restore(taken(state, "ranks", (min(covered, self._ranks.keep),)))
-        self._seen, self._covered, self._ranked, self._doubtful = seen, covered, ranked, doubtful
-        self._finished = bool(finished)
-        if self._follower is not None:
-            prefix = "level."
-            self._follower.restore({n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)})
+    def check_state(self) -> None:
+        """Refuse counts that are not those of a stream."""
+        seen, covered, panel = self._seen, self._covered, self._panel
+        final = (seen, seen) if self._finished else (max(seen - panel.span + 1, 0), max(covered - self._ahead, 0))
+        fits = 0 <= seen <= MOST_READINGS and (covered, self._ranked) == final
+        fits = fits and 0 <= self._doubtful <= MOST_READINGS and self._finished in (0, 1)
+        require_state(fits, "its array 'counts' is not that of a stream")
 
 
 def score_series(panel: Panel, adaptation: "LevelAdaptation", rows: Floats32, imputed: Flags | None) -> StepScores:
@@ -385,7 +387,7 @@ def score_series(panel: Panel, adaptation: "LevelAdaptation", rows: Floats32, im
     ranking, alerts, unjudged = np.empty(length), np.empty(length), np.zeros(length, bool)
     before = panel.context + look_back(panel.smoothing)
 
-    def part(own: slice) -> None:
+    def score(own: slice) -> None:
         begin, end = max(own.start - before, 0), min(own.stop + panel.delay, length)
         run = ViewsRun(panel, adaptation)
         parts = [*run.push(rows[begin:end], None if imputed is None else imputed[begin:end]), *run.finish()]
@@ -396,9 +398,9 @@ def score_series(panel: Panel, adaptation: "LevelAdaptation", rows: Floats32, im
             unjudged[own] = np.concatenate([one.imputed for one in parts])[kept]
 
     if adaptation.follow(panel) is None and length >= SHARED:
-        in_parts(part, length)
+        in_parts(score, length)
     else:
-        part(slice(0, length))
+        score(slice(0, length))
     return StepScores(ranking, alerts, None if imputed is None else unjudged)
 
 
@@ -410,8 +412,8 @@ def gather_signature(
     begin = max(start - panel.context, 0) if adaptation.follow(panel) is None else 0
     run, gathering = ViewsRun(panel, adaptation), Gathering(start, len(panel.views), panel.width)
     at = begin
-    for part in run.push(rows[begin:stop], None if imputed is None else imputed[begin:stop]):
+    for scores in run.push(rows[begin:stop], None if imputed is None else imputed[begin:stop]):
         own = slice(max(start - at, 0), None)
-        gathering.add(*(array[own] for array in (*run.latest, part.variables)))
-        at += len(part.alerts)
+        gathering.add(*(array[own] for array in (*run.latest, scores.variables)))
+        at += len(scores.alerts)
     return gathering.signature()
