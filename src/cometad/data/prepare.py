@@ -265,7 +265,7 @@ class Scaling(NamedTuple):
     center: Floats
     unit: Floats
 
-    def __call__(self, values: Floats) -> NDArray[np.float32]:
+    def __call__(self, values: Floats) -> Floats32:
         """Scale readings (time, variable) to float32."""
         scaled = np.empty(values.shape, np.float32)
         _scale(values, self.center, self.unit, scaled)
@@ -290,7 +290,7 @@ def all_exact(values: Floats) -> bool:
 
 
 @jit
-def _scale(values: Floats, center: Floats, unit: Floats, scaled: NDArray[np.float32]) -> None:
+def _scale(values: Floats, center: Floats, unit: Floats, scaled: Floats32) -> None:
     for t in range(len(values)):
         for i in range(len(center)):  # only selections, no branches, so that it becomes vector instructions
             value = (values[t, i] - center[i]) / unit[i]
