@@ -38,7 +38,9 @@ def fused(function: F) -> F:
 
 
 def _compiled(function: F, fastmath: Any) -> F:
-    compiled: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+    # Without the entry point for C callers, which nobody uses, the first fit compiles a tenth faster.
+    options: Any = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, "no_cfunc_wrapper": True}
+    compiled: Any = numba.njit(**options)(function)
     if COMPILES:
         # RuntimeError: no writable folder. AttributeError: an unknown version of numba. Compile in each process then.
         with suppress(RuntimeError, AttributeError):

@@ -162,7 +162,10 @@ def _fuse_into(
 ) -> None:
     steps, views, width = errors.shape
     summed, powers = np.empty(width), np.empty(width)
-    slopes = LEVEL / (tails[:, 1] - tails[:, 0])
+    slopes = np.empty((views, width))
+    for v in range(views):
+        for i in range(width):
+            slopes[v, i] = LEVEL / (tails[v, 1, i] - tails[v, 0, i])
     for t in range(steps):
         summed[:] = 0.0
         for v in range(views):
@@ -196,7 +199,8 @@ def _fuse_into(
 def pooled(values: Floats, powers: Floats, pooling: int) -> float:
     """The power mean of values (variable,); `powers` is working memory of the same shape."""
     width = len(values)
-    powers[:] = values
+    for i in range(width):  # not powers[:] = values: for its error message numba would compile for two more seconds
+        powers[i] = values[i]
     for _ in range(1, pooling):
         for i in range(width):
             powers[i] *= values[i]

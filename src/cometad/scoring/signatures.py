@@ -236,7 +236,8 @@ def _excuse(
             for i in hot:
                 if _matches(rows[t, i], errors[t, :, i], normal, p, i, margin[i], factor, highs[:, i]):
                     if matched == 0:
-                        left[:] = variables[t]
+                        for j in range(width):
+                            left[j] = variables[t, j]
                     left[i] = USUAL
                     matched += 1
             if matched > 0:

@@ -36,13 +36,14 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
     codes, owners = np.empty((len(uniforms), dim)), np.zeros(count, np.int64)
     distances, flat, newest = np.full(count, np.inf), points.ravel(), np.empty(dim)
     chosen, found = min(int(uniforms[0] * count), count - 1), 0
+    none = np.int64(0)  # numba would compile the distance anew for a plain 0
     while True:
         for d in range(dim):
             codes[found, d] = newest[d] = points[chosen, d]
         found += 1
         total = 0.0
         for n in range(count):
-            distance = squared_distance(flat, n * dim, newest, 0, dim)
+            distance = squared_distance(flat, n * dim, newest, none, dim)
             if distance < distances[n]:
                 distances[n], owners[n] = distance, found - 1
             total += distances[n]
