@@ -27,7 +27,7 @@ from cometad.metrics import METRICS, evaluate, events_at, f1_at
 from cometad.network_comet import NetworkComet
 from cometad.registry import describe
 from cometad.threads import thread_count
-from cometad_bench.baselines.footprint import parameter_count
+from cometad_bench.baselines.deep import parameter_count
 from cometad_bench.datasets.readers import period
 from cometad_bench.datasets.stored import StoredDataset
 from cometad_bench.experiments import Arm

@@ -23,7 +23,7 @@ from cometad_bench.baselines.anomaly_transformer import (
 )
 from cometad_bench.baselines.catch import Catch, ChannelMask, MaskedAttention, mask_loss
 from cometad_bench.baselines.d3r import D3r, Decompose, nearest_offset, noisy, time_marks
-from cometad_bench.baselines.footprint import parameter_count
+from cometad_bench.baselines.deep import parameter_count
 from cometad_bench.baselines.lstm_ae import EncoderDecoder
 from cometad_bench.baselines.lstm_vae import LstmVae, StepVae, divergence
 from cometad_bench.baselines.usad import Adversaries, Usad
@@ -112,7 +112,7 @@ def test_scores_are_mahalanobis_distances_of_the_errors():
 
 
 def test_likelihood_and_divergence_equal_those_of_torch_distributions():
-    network, windows = StepVae(2, hidden=3, latent=2, noise=0.0).eval(), torch.randn(2, 4, 2)
+    network, windows = StepVae(2, LstmVae(hidden=3, latent=2, noise=0.0)).eval(), torch.randn(2, 4, 2)
     hidden, _ = network.encoder(windows)
     out, _ = network.decoder(network.latent_mean(hidden))
     mean, deviation = network.mean(out), (network.spread(out) / 2).exp()

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from cometad.network.schedules import Halving, Schedule
 from cometad.parameters import require
-from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
-from cometad_bench.baselines.positions import sinusoid
+from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork, sinusoid
 
 
 class Associations(NamedTuple):
@@ -88,23 +87,14 @@ class Transformer(WindowNetwork):
 
     positions: Tensor
 
-    def __init__(
-        self,
-        variables: int,
-        window: int,
-        dim: int,
-        heads: int,
-        layers: int,
-        dropout: float,
-        weight: float,
-        temperature: float,
-    ) -> None:
+    def __init__(self, variables: int, sizes: "AnomalyTransformer") -> None:
         super().__init__()
-        self.weight, self.temperature = weight, temperature
+        dim = sizes.dim
+        self.weight, self.temperature = sizes.discrepancy_weight, sizes.temperature
         self.embedding = nn.Conv1d(variables, dim, 3, padding=1, padding_mode="circular", bias=False)
         nn.init.kaiming_normal_(self.embedding.weight, mode="fan_in", nonlinearity="leaky_relu")
-        self.register_buffer("positions", sinusoid(window, dim), persistent=False)
-        self.layers = nn.ModuleList(AnomalyLayer(dim, heads, dropout) for _ in range(layers))
+        self.register_buffer("positions", sinusoid(sizes.window, dim), persistent=False)
+        self.layers = nn.ModuleList(AnomalyLayer(dim, sizes.heads, sizes.dropout) for _ in range(sizes.layers))
         self.norm, self.output = nn.LayerNorm(dim), nn.Linear(dim, variables)
 
     def forward(self, windows: Tensor) -> TransformerOutput:
@@ -175,13 +165,4 @@ class AnomalyTransformer(DeepBaseline):
         require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 
     def _network(self, variables: int) -> WindowNetwork:
-        return Transformer(
-            variables,
-            self.window,
-            self.dim,
-            self.heads,
-            self.layers,
-            self.dropout,
-            self.discrepancy_weight,
-            self.temperature,
-        )
+        return Transformer(variables, self)

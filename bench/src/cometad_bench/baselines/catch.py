@@ -11,7 +11,7 @@ from torch.nn import functional
 from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
 from cometad.parameters import require
-from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
+from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork, in_heads
 
 CLOSED = -math.log(1e10)  # logit of a masked channel
 COSINE_TEMPERATURE, SPARSITY = 0.07, 0.5  # of the mask loss, as published
@@ -57,9 +57,7 @@ class MaskedAttention(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Attended:
         """Let each channel attend to the channels that its mask admits."""
-        query, key, value = (
-            layer(tokens).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
-        )
+        query, key, value = (in_heads(layer(tokens), self.heads) for layer in (self.query, self.key, self.value))
         products = query @ key.transpose(2, 3)  # (patch, head, channel, channel)
         open_ = mask[:, None]
         logits = products / query.shape[3] ** 0.5 * open_ + torch.where(open_ == 0, CLOSED, 0.0)
@@ -72,13 +70,12 @@ class MaskedAttention(nn.Module):
 class ChannelLayer(nn.Module):
     """Masked attention and a feed-forward network, each with pre-normalization and a residual connection."""
 
-    def __init__(self, dim: int, heads: int, head_dim: int, feed_dim: int, dropout: float) -> None:
+    def __init__(self, sizes: "Catch") -> None:
         super().__init__()
+        dim, feed_dim, drop = sizes.channel_dim, sizes.feed_dim, nn.Dropout(sizes.dropout)
         self.before_attention, self.before_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attention = MaskedAttention(dim, heads, head_dim, dropout)
-        self.feed = nn.Sequential(
-            nn.Linear(dim, feed_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(feed_dim, dim), nn.Dropout(dropout)
-        )
+        self.attention = MaskedAttention(dim, sizes.heads, sizes.head_dim, sizes.dropout)
+        self.feed = nn.Sequential(nn.Linear(dim, feed_dim), nn.GELU(), drop, nn.Linear(feed_dim, dim), drop)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Attended:
         """The output tokens and the cosines of this layer."""
@@ -120,55 +117,29 @@ class CatchOutput(NamedTuple):
     mask_loss: Tensor  # () averaged over layers
 
 
-@dataclass(frozen=True)
-class CatchSizes:
-    """The layer sizes of CATCH."""
-
-    window: int
-    patch: int
-    stride: int
-    channel_dim: int
-    heads: int
-    head_dim: int
-    feed_dim: int
-    dim: int
-    layers: int
-    score_patch: int
-
-    @property
-    def patches(self) -> int:
-        """The number of patches in a spectrum."""
-        return (self.window - self.patch) // self.stride + 1
-
-
 class FrequencyPatches(WindowNetwork):
     """Transforms normalized windows to frequency patches, passes them through channel layers, and transforms back."""
 
     cover: Tensor
 
-    def __init__(
-        self,
-        variables: int,
-        sizes: CatchSizes,
-        dropout: float,
-        head_dropout: float,
-        weights: tuple[float, float, float],
-    ) -> None:
+    def __init__(self, variables: int, sizes: "Catch") -> None:
         super().__init__()
-        self.sizes = sizes
-        self.spectrum_weight, self.mask_weight, self.score_weight = weights
-        token = 2 * sizes.patch  # real and imaginary parts
+        self.size, self.stride = sizes.patch_size, sizes.patch_stride
+        self.score_patch = min(sizes.score_patch, sizes.window)
+        self.spectrum_weight, self.mask_weight = sizes.spectrum_weight, sizes.mask_weight
+        self.score_weight = sizes.spectrum_score_weight
+        token = 2 * self.size  # real and imaginary parts
         self.mask = ChannelMask(token, variables)
-        self.embedding = nn.Sequential(nn.Linear(token, sizes.channel_dim), nn.Dropout(dropout))
-        shape = (sizes.channel_dim, sizes.heads, sizes.head_dim, sizes.feed_dim, dropout)
-        self.layers = nn.ModuleList(ChannelLayer(*shape) for _ in range(sizes.layers))
+        self.embedding = nn.Sequential(nn.Linear(token, sizes.channel_dim), nn.Dropout(sizes.dropout))
+        self.layers = nn.ModuleList(ChannelLayer(sizes) for _ in range(sizes.layers))
         self.widen = nn.Linear(sizes.channel_dim, 2 * sizes.dim)
         self.parts = nn.ModuleList(nn.Linear(2 * sizes.dim, 2 * sizes.dim) for _ in range(2))
+        patches = (sizes.window - self.size) // self.stride + 1
         self.heads = nn.ModuleList(
-            FlattenHead(2 * sizes.dim * sizes.patches, sizes.window, head_dropout) for _ in range(2)
+            FlattenHead(2 * sizes.dim * patches, sizes.window, sizes.head_dropout) for _ in range(2)
         )
         self.output = nn.Linear(2 * sizes.window, sizes.window)
-        self.register_buffer("cover", _cover(sizes.window, min(sizes.score_patch, sizes.window)), persistent=False)
+        self.register_buffer("cover", _cover(sizes.window, self.score_patch), persistent=False)
 
     def forward(self, windows: Tensor) -> CatchOutput:
         """Reconstruct windows (window, time, variable)."""
@@ -188,7 +159,7 @@ class FrequencyPatches(WindowNetwork):
 
     def _tokens(self, spectrum: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Tokens (window * patch, channel, 2 * patch size), and the shape (window, patch) of their first axis."""
-        cut = [part.unfold(2, self.sizes.patch, self.sizes.stride) for part in (spectrum.real, spectrum.imag)]
+        cut = [part.unfold(2, self.size, self.stride) for part in (spectrum.real, spectrum.imag)]
         tokens = torch.cat(cut, dim=3).transpose(1, 2)  # (window, patch, channel, real and imaginary)
         return tokens.flatten(0, 1), (tokens.shape[0], tokens.shape[1])
 
@@ -220,9 +191,8 @@ class FrequencyPatches(WindowNetwork):
     def score(self, windows: Tensor) -> Tensor:
         """The error in time plus the frequency error of the short patches that cover a time step."""
         errors: Tensor = self(windows).windows - windows
-        size = min(self.sizes.score_patch, self.sizes.window)
         # The Fourier transform is linear: the difference of two spectra is the spectrum of the difference.
-        patches = errors.transpose(1, 2).unfold(2, size, 1)
+        patches = errors.transpose(1, 2).unfold(2, self.score_patch, 1)
         spectra: Tensor = torch.fft.fft(patches).abs().mean(dim=3)  # (window, channel, patch)
         return torch.mean(errors**2, dim=2) + self.score_weight * spectra.mean(dim=1) @ self.cover.T
 
@@ -269,20 +239,7 @@ class Catch(DeepBaseline):
         require(self.head_dropout < 1, "head_dropout", "below 1", self.head_dropout)
 
     def _network(self, variables: int) -> WindowNetwork:
-        sizes = CatchSizes(
-            self.window,
-            self.patch_size,
-            self.patch_stride,
-            self.channel_dim,
-            self.heads,
-            self.head_dim,
-            self.feed_dim,
-            self.dim,
-            self.layers,
-            self.score_patch,
-        )
-        weights = (self.spectrum_weight, self.mask_weight, self.spectrum_score_weight)
-        return FrequencyPatches(variables, sizes, self.dropout, self.head_dropout, weights)
+        return FrequencyPatches(variables, self)
 
 
 def _cover(window: int, size: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ from cometad.network.schedules import Halving, Schedule
 from cometad.parameters import require
 from cometad.saving import Table, arrays
 from cometad.series import Series
-from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
-from cometad_bench.baselines.positions import sinusoid
+from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork, in_heads, sinusoid
 
 MARKS = 5  # minute, hour, weekday, day of the month, month
 SHIFT = 30  # maximum shift of the stable part, in time steps
@@ -66,13 +65,12 @@ class TokenAttention(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """The attention logits (window, head, token, token)."""
-        query, key = (layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key))
+        query, key = (in_heads(layer(x), self.heads) for layer in (self.query, self.key))
         return torch.matmul(query, key.transpose(2, 3)) / math.sqrt(query.shape[3])
 
     def apply_weights(self, weights: Tensor, x: Tensor) -> Tensor:
         """The weighted values of tokens x (window, token, size)."""
-        value = self.value(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        output: Tensor = self.out((weights @ value).transpose(1, 2).flatten(2))
+        output: Tensor = self.out((weights @ in_heads(self.value(x), self.heads)).transpose(1, 2).flatten(2))
         return output
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,30 +95,25 @@ class Feed(nn.Module):
 class Temporal(nn.Module):
     """Attention between time steps."""
 
-    def __init__(self, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
+    def __init__(self, dim: int, heads: int, feed_dim: int, dropout: float, *, token: int | None = None) -> None:
         super().__init__()
-        self.attention, self.norm = TokenAttention(dim, dim, heads), nn.LayerNorm(dim)
+        self.attention, self.norm = TokenAttention(token or dim, dim, heads), nn.LayerNorm(dim)
         self.feed, self.dropout = Feed(dim, feed_dim, dropout), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (window, time, dim) to the same shape."""
-        fed: Tensor = self.feed(self.norm(x + self.dropout(self.attention(x))))
+        fed: Tensor = self.feed(self.norm(x + self.dropout(self._attended(x))))
         return fed
 
+    def _attended(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.attention(x))
 
-class Spatial(nn.Module):
+
+class Spatial(Temporal):
     """Attention between the dimensions of the model, each a token as long as the window."""
 
-    def __init__(self, window: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
-        super().__init__()
-        self.attention, self.norm = TokenAttention(window, dim, heads), nn.LayerNorm(dim)
-        self.feed, self.dropout = Feed(dim, feed_dim, dropout), nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (window, time, dim) to the same shape."""
-        attended = self.attention(x.transpose(1, 2)).transpose(1, 2)
-        fed: Tensor = self.feed(self.norm(x + self.dropout(attended)))
-        return fed
+    def _attended(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.attention(x.transpose(1, 2)).transpose(1, 2))
 
 
 class SpatialTemporal(nn.Module):
@@ -129,7 +122,7 @@ class SpatialTemporal(nn.Module):
     def __init__(self, window: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
         self.temporal = Temporal(dim, heads, feed_dim, dropout)
-        self.spatial = Spatial(window, dim, heads, feed_dim, dropout)
+        self.spatial = Spatial(dim, heads, feed_dim, dropout, token=window)
         self.join = nn.Sequential(
             nn.LayerNorm(2 * dim),
             nn.Linear(2 * dim, feed_dim),
@@ -166,9 +159,7 @@ class Decompose(nn.Module):
 
     def forward(self, data: Tensor, time: Tensor) -> Split:
         """Split data (window, time, dim) by its time embedding (window, time, dim)."""
-        query, key = (
-            layer(data).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.data_query, self.data_key)
-        )
+        query, key = (in_heads(layer(data), self.heads) for layer in (self.data_query, self.data_key))
         logits = query @ key.transpose(2, 3) / query.shape[3] ** 0.5 + self.time.logits(time)
         mixed = self.time_norm(self.dropout(self.time.apply_weights(torch.softmax(logits, dim=-1), time)))
         extracted = self.temporal(mixed)
@@ -182,25 +173,15 @@ class D3rOutput(NamedTuple):
     windows: Tensor  # (window, time, variable)
 
 
-@dataclass(frozen=True)
-class D3rSizes:
-    """The layer sizes of D3R."""
+def _dropouts(sizes: "D3r") -> list[float]:
+    """The dropout of each block in a stack; the last block has none."""
+    return [sizes.dropout] * (sizes.blocks - 1) + [0.0]
 
-    window: int
-    dim: int
-    heads: int
-    feed_dim: int
-    blocks: int
-    dropout: float
 
-    def dropouts(self) -> list[float]:
-        """The dropout of each block in a stack; the last block has none."""
-        return [self.dropout] * (self.blocks - 1) + [0.0]
-
-    def spatial_temporal(self) -> nn.Sequential:
-        """A stack of spatial-temporal blocks."""
-        shape = (self.window, self.dim, self.heads, self.feed_dim)
-        return nn.Sequential(*(SpatialTemporal(*shape, dropout) for dropout in self.dropouts()))
+def _spatial_temporal(sizes: "D3r") -> nn.Sequential:
+    """A stack of spatial-temporal blocks."""
+    shape = (sizes.window, sizes.dim, sizes.heads, sizes.feed_dim)
+    return nn.Sequential(*(SpatialTemporal(*shape, dropout) for dropout in _dropouts(sizes)))
 
 
 class Embedded(nn.Module):
@@ -208,7 +189,7 @@ class Embedded(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, variables: int, sizes: D3rSizes) -> None:
+    def __init__(self, variables: int, sizes: "D3r") -> None:
         super().__init__()
         self.data, self.marks = nn.Linear(variables, sizes.dim), nn.Linear(MARKS, sizes.dim)
         self.position_norm, self.mark_norm = nn.LayerNorm(sizes.dim), nn.LayerNorm(sizes.dim)
@@ -218,12 +199,12 @@ class Embedded(nn.Module):
 class Decomposition(Embedded):
     """Finds the stable part of windows from their values and time marks."""
 
-    def __init__(self, variables: int, sizes: D3rSizes) -> None:
+    def __init__(self, variables: int, sizes: "D3r") -> None:
         super().__init__(variables, sizes)
-        self.data_blocks = sizes.spatial_temporal()
+        self.data_blocks = _spatial_temporal(sizes)
         shape = (sizes.dim, sizes.heads, sizes.feed_dim)
-        self.time_blocks = nn.Sequential(*(Temporal(*shape, dropout) for dropout in sizes.dropouts()))
-        self.steps = nn.ModuleList(Decompose(variables, *shape, dropout) for dropout in sizes.dropouts())
+        self.time_blocks = nn.Sequential(*(Temporal(*shape, dropout) for dropout in _dropouts(sizes)))
+        self.steps = nn.ModuleList(Decompose(variables, *shape, dropout) for dropout in _dropouts(sizes))
 
     def forward(self, windows: Tensor, marks: Tensor) -> Tensor:
         """The stable part (window, time, variable)."""
@@ -239,9 +220,9 @@ class Decomposition(Embedded):
 class Reconstruction(Embedded):
     """Reconstructs windows from their noisy version and their trend, in one pass."""
 
-    def __init__(self, variables: int, sizes: D3rSizes) -> None:
+    def __init__(self, variables: int, sizes: "D3r") -> None:
         super().__init__(variables, sizes)
-        self.blocks = sizes.spatial_temporal()
+        self.blocks = _spatial_temporal(sizes)
         self.output = nn.Linear(sizes.dim, variables)
 
     def forward(self, windows: Tensor, trend: Tensor, marks: Tensor) -> Tensor:
@@ -257,12 +238,12 @@ class Diffusion(WindowNetwork):
 
     noise: Tensor
 
-    def __init__(self, variables: int, sizes: D3rSizes, disturbance: float, draws: int) -> None:
+    def __init__(self, variables: int, sizes: "D3r") -> None:
         super().__init__()
-        self.variables, self.disturbance = variables, disturbance
+        self.variables, self.disturbance = variables, sizes.disturbance
         self.decomposition, self.reconstruction = Decomposition(variables, sizes), Reconstruction(variables, sizes)
         # Stored with the network, so that scores are reproducible.
-        self.register_buffer("noise", torch.randn(draws, sizes.window, variables))
+        self.register_buffer("noise", torch.randn(sizes.draws, sizes.window, variables))
 
     def forward(self, windows: Tensor, marks: Tensor, noises: list[Tensor]) -> list[D3rOutput]:
         """One reconstruction per noise sample."""
@@ -328,8 +309,7 @@ class D3r(DeepBaseline):
         require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 
     def _network(self, variables: int) -> WindowNetwork:
-        sizes = D3rSizes(self.window, self.dim, self.heads, self.feed_dim, self.blocks, self.dropout)
-        return Diffusion(variables, sizes, self.disturbance, self.draws)
+        return Diffusion(variables, self)
 
     def _features(self, scaled: Floats32, series: Series, training: bool) -> Floats32:
         if training:

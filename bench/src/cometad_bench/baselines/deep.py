@@ -1,8 +1,14 @@
-"""The base class of the deep baselines: windows, training with early stopping, scoring, and a memory check."""
+"""The base class of the deep baselines: windows, training with early stopping, scoring, and a memory check.
 
+Below it, how much memory a network needs, estimated before any is allocated, and what several networks share.
+"""
+
+import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -13,6 +19,7 @@ from torch import Tensor, nn
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline
 from cometad.data.network_windows import cut, learnable, training_rows, window_starts
+from cometad.errors import ParameterError
 from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from cometad.network.schedules import Converging, Halving, Schedule
@@ -20,7 +27,12 @@ from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
 from cometad.saving import Table, arrays, require_state
 from cometad.series import Series
-from cometad_bench.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
+
+# Per parameter in training: its value, its gradient, the two moments of AdamW, and the copy from the best epoch.
+BYTES_PER_PARAMETER = 5 * 4
+# Memory for the windows processed at once: bytes on the CPU, a share of all memory on a GPU. It does not depend on free
+# memory: splitting a batch differently changes the last bits, and equal seeds must give equal bytes.
+CPU_BYTES, CUDA_SHARE = 2 * 2**30, 1 / 8
 
 
 class WindowNetwork(nn.Module, ABC):
@@ -67,7 +79,7 @@ class DeepBaseline(Baseline):
 
     @abstractmethod
     def _network(self, variables: int) -> WindowNetwork:
-        """The untrained network."""
+        """The untrained network; it takes its sizes from the parameters of this detector."""
 
     def _features(self, scaled: Floats32, series: Series, training: bool) -> Floats32:
         """The input of the network (time, feature); the scaled variables come first."""
@@ -181,3 +193,77 @@ class DeepBaseline(Baseline):
             require_state(getattr(self, name, 0) <= len(state), f"it has fewer {name} than its parameters say")
         self.network_ = restored_network(lambda: self._network(self.n_features_in_), state, self.device)
         self.network_.eval()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def parameter_count(network: nn.Module) -> int:
+    """The number of parameters of a network."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+class Activations:
+    """Counts the bytes a forward pass keeps for the backward pass. On the "meta" device this allocates nothing."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Tensor] = {}
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._count, lambda tensor: tensor)
+
+    def __enter__(self) -> "Activations":
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hooks.__exit__()
+
+    @property
+    def bytes(self) -> int:
+        """The bytes kept so far, without views and parameters."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._kept.values())
+
+    def _count(self, tensor: Tensor) -> Tensor:
+        whole = tensor if tensor._base is None else tensor._base
+        if not isinstance(whole, nn.Parameter):
+            self._kept[id(whole)] = whole
+        return tensor
+
+
+def windows_at_once(window_bytes: int, device: str) -> int:
+    """The number of windows to process at once, at least one."""
+    available = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
+    return max(1, int(available // max(1, window_bytes)))
+
+
+def check_fits(parameters: int, activations: int, device: str, what: str) -> None:
+    """Refuse a network that needs more memory than the machine or GPU has in total."""
+    needed, total = parameters * BYTES_PER_PARAMETER + activations, _memory(device)
+    if needed > total:
+        raise ParameterError(
+            f"{what} has {parameters:,} parameters and needs about {needed / 2**30:,.1f} GiB of memory, but "
+            f"there are only {total / 2**30:,.1f} GiB. Use fewer variables, a shorter window or smaller layers."
+        )
+
+
+def _memory(device: str) -> int:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_properties(device).total_memory
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # limit of a container
+    text = limit.read_text().strip() if limit.exists() else "max"
+    return whole if text == "max" else min(whole, int(text))
+
+
+# --- shared by several networks ---------------------------------------------------------------------------------------
+
+
+def sinusoid(length: int, dim: int) -> Tensor:
+    """Position encodings (time, dim): sines and cosines of decreasing frequency, interleaved."""
+    frequencies = torch.exp(-math.log(10_000) * torch.arange(0, dim, 2) / dim)
+    angles = torch.arange(length)[:, None] * frequencies
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dim]
+
+
+def in_heads(x: Tensor, heads: int) -> Tensor:
+    """Split the last axis of tokens (window, token, dim): (window, head, token, dim / heads)."""
+    return x.unflatten(2, (heads, -1)).transpose(1, 2)

@@ -27,9 +27,10 @@ def sampled(mean: Tensor, log_variance: Tensor, training: bool) -> Tensor:
 class StepVae(WindowNetwork):
     """A latent vector per time step, decoded into a normal distribution of the reading, as in Park et al."""
 
-    def __init__(self, variables: int, hidden: int, latent: int, noise: float) -> None:
+    def __init__(self, variables: int, sizes: "LstmVae") -> None:
         super().__init__()
-        self.noise = noise
+        hidden, latent = sizes.hidden, sizes.latent
+        self.noise = sizes.noise
         self.encoder = nn.LSTM(variables, hidden, batch_first=True)
         self.latent_mean, self.latent_spread = nn.Linear(hidden, latent), nn.Linear(hidden, latent)
         self.decoder = nn.LSTM(latent, hidden, batch_first=True)
@@ -59,10 +60,11 @@ class StepVae(WindowNetwork):
 class WindowVae(WindowNetwork):
     """One latent vector per window, decoded without further input."""
 
-    def __init__(self, variables: int, hidden: int, latent: int, layers: int, dropout: float) -> None:
+    def __init__(self, variables: int, sizes: "LstmVae") -> None:
         super().__init__()
-        depth = {"num_layers": layers, "dropout": dropout if layers > 1 else 0.0, "batch_first": True}
-        self.layers = layers
+        hidden, latent, self.layers = sizes.hidden, sizes.latent, sizes.layers
+        dropout = sizes.dropout if sizes.layers > 1 else 0.0
+        depth = {"num_layers": sizes.layers, "dropout": dropout, "batch_first": True}
         self.encoder = nn.LSTM(variables, hidden, **depth)
         self.latent_mean, self.latent_spread = nn.Linear(hidden, latent), nn.Linear(hidden, latent)
         self.start = nn.Linear(latent, hidden)
@@ -117,9 +119,7 @@ class LstmVae(DeepBaseline):
         return cls(**{**sizes, **changes})  # type: ignore[arg-type]
 
     def _network(self, variables: int) -> WindowNetwork:
-        if self.latent_per == "step":
-            return StepVae(variables, self.hidden, self.latent, self.noise)
-        return WindowVae(variables, self.hidden, self.latent, self.layers, self.dropout)
+        return StepVae(variables, self) if self.latent_per == "step" else WindowVae(variables, self)
 
 
 def _bounded(log_variance: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cometad.network.schedules import Halving, Schedule
-from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
-from cometad_bench.baselines.positions import sinusoid
+from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork, sinusoid
 
 CONVOLUTIONS = ((4, 1), (8, 2), (16, 3))  # kernel size and dilation; they span 4, 15 and 46 readings
 
@@ -117,13 +116,12 @@ BLOCKS: dict[str, type[Parallel] | type[Serial]] = {"parallel": Parallel, "seria
 class VariableTemporal(WindowNetwork):
     """A stem, attention layers, and a linear output from all variables of a time step."""
 
-    def __init__(
-        self, variables: int, window: int, attention: str, dim: int, heads: int, layers: int, dropout: float
-    ) -> None:
+    def __init__(self, variables: int, sizes: "Vtt") -> None:
         super().__init__()
-        self.stem = Stem(variables, window, dim, dropout)
-        self.layers = nn.Sequential(*(BLOCKS[attention](dim, heads, dropout) for _ in range(layers)))
-        self.output = nn.Linear(variables * dim, variables)
+        block = BLOCKS[sizes.attention]
+        self.stem = Stem(variables, sizes.window, sizes.dim, sizes.dropout)
+        self.layers = nn.Sequential(*(block(sizes.dim, sizes.heads, sizes.dropout) for _ in range(sizes.layers)))
+        self.output = nn.Linear(variables * sizes.dim, variables)
 
     def forward(self, windows: Tensor) -> Tensor:
         """The squared error of each value."""
@@ -164,5 +162,4 @@ class Vtt(DeepBaseline):
     dropout: float = 0.1
 
     def _network(self, variables: int) -> WindowNetwork:
-        sizes = (self.dim, self.heads, self.layers, self.dropout)
-        return VariableTemporal(variables, self.window, self.attention, *sizes)
+        return VariableTemporal(variables, self)
