@@ -209,60 +209,57 @@ class _TestPart(NamedTuple):
         return np.asarray(found[np.argsort(distance)[int(unlike * (len(starts) - 1))]])
 
 
-def _spike(part: _TestPart, at: slice, variables: list[int]) -> Floats:
-    """Up to three readings far from their neighbors."""
-    return np.asarray(part.test[at, variables] + part.sizes(5.0, 8.0, variables))
+def _constant(steps: int, variables: int, rng: np.random.Generator) -> Floats:
+    """A spike or an offset."""
+    return np.ones((1, 1))
 
 
-def _level(part: _TestPart, at: slice, variables: list[int]) -> Floats:
-    """An offset."""
-    return np.asarray(part.test[at, variables] + part.sizes(2.0, 3.5, variables))
+def _burst(steps: int, variables: int, rng: np.random.Generator) -> Floats:
+    """Independent noise."""
+    return rng.standard_normal((steps, variables))
 
 
-def _stuck(part: _TestPart, at: slice, variables: list[int]) -> Floats:
-    """The last reading is repeated: a counter stops."""
-    last = np.where(part.course.counts[variables], 0.0, part.test[at.start - 1, variables])
-    return np.tile(last, (at.stop - at.start, 1))
-
-
-def _noise(part: _TestPart, at: slice, variables: list[int]) -> Floats:
-    """A burst of independent noise."""
-    noise = part.rng.standard_normal((at.stop - at.start, len(variables)))
-    return np.asarray(part.test[at, variables] + noise * np.abs(part.sizes(1.5, 2.5, variables)))
-
-
-def _shape(part: _TestPart, at: slice, variables: list[int]) -> Floats:
+def _swing(steps: int, variables: int, rng: np.random.Generator) -> Floats:
     """An oscillation faster than any normal one."""
-    steps = np.arange(at.stop - at.start)[:, None]
-    swing = np.cos(2 * np.pi * steps / part.rng.uniform(5, 9) + 0.1)
-    return np.asarray(part.test[at, variables] + part.sizes(1.2, 2.0, variables) * swing)
+    return np.asarray(np.cos(2 * np.pi * np.arange(steps)[:, None] / rng.uniform(5, 9) + 0.1))
 
 
-def _correlation(part: _TestPart, at: slice, variables: list[int]) -> Floats:
-    """Readings from another time: normal on their own, but out of sync with the other variables."""
-    return part.elsewhere(at, variables, unlike=0.8)
-
-
-def _ramp(part: _TestPart, at: slice, variables: list[int]) -> Floats:
+def _ramp(steps: int, variables: int, rng: np.random.Generator) -> Floats:
     """A slow departure, until the sensor is repaired."""
-    progress = np.linspace(0, 1, at.stop - at.start)[:, None]
-    return np.asarray(part.test[at, variables] + progress * part.sizes(3.0, 5.0, variables))
+    return np.linspace(0, 1, steps)[:, None]
 
 
 class _CharacterFault(NamedTuple):
-    moves: Callable[[_TestPart, slice, list[int]], Floats]  # replaces normal moves (time, variable)
     lengths: tuple[int, int]  # minimum and maximum time steps
+    sizes: tuple[float, float] = (0.0, 0.0)  # of what is added, in movements; those of noise have no sign
+    course: Callable[[int, int, np.random.Generator], Floats] | None = None  # of what is added: (time, variable)
 
 
 CHARACTER_FAULTS: dict[str, _CharacterFault] = {
-    "spike": _CharacterFault(_spike, (1, 3)),
-    "level": _CharacterFault(_level, (60, 200)),
-    "stuck": _CharacterFault(_stuck, (100, 200)),
-    "noise": _CharacterFault(_noise, (60, 150)),
-    "shape": _CharacterFault(_shape, (60, 120)),
-    "correlation": _CharacterFault(_correlation, (100, 200)),
-    "ramp": _CharacterFault(_ramp, (200, 320)),
+    "spike": _CharacterFault((1, 3), (5.0, 8.0), _constant),
+    "level": _CharacterFault((60, 200), (2.0, 3.5), _constant),
+    "stuck": _CharacterFault((100, 200)),  # the last reading is repeated: a counter stops
+    "noise": _CharacterFault((60, 150), (1.5, 2.5), _burst),
+    "shape": _CharacterFault((60, 120), (1.2, 2.0), _swing),
+    # Readings from another time: normal on their own, but out of sync with the other variables.
+    "correlation": _CharacterFault((100, 200)),
+    "ramp": _CharacterFault((200, 320), (3.0, 5.0), _ramp),
 }
+
+
+def _faulty(kind: str, part: _TestPart, at: slice, variables: list[int]) -> Floats:
+    """The moves (time, variable) that replace normal ones."""
+    fault = CHARACTER_FAULTS[kind]
+    if fault.course is None:
+        return _stuck(part, at, variables) if kind == "stuck" else part.elsewhere(at, variables, unlike=0.8)
+    course = fault.course(at.stop - at.start, len(variables), part.rng)
+    sizes = part.sizes(*fault.sizes, variables)
+    return np.asarray(part.test[at, variables] + course * (np.abs(sizes) if kind == "noise" else sizes))
+
+
+def _stuck(part: _TestPart, at: slice, variables: list[int]) -> Floats:
+    last = np.where(part.course.counts[variables], 0.0, part.test[at.start - 1, variables])
+    return np.tile(last, (at.stop - at.start, 1))
 
 
 def _plant_faults(part: _TestPart, faults_per_kind: int) -> tuple[Fault, ...]:
@@ -272,7 +269,7 @@ def _plant_faults(part: _TestPart, faults_per_kind: int) -> tuple[Fault, ...]:
     faults = []
     for kind, first, last in zip(kinds, borders[:-1], borders[1:], strict=True):
         at, variables = _choose(str(kind), int(first), int(last), part)
-        moves = CHARACTER_FAULTS[kind].moves(part, at, variables)
+        moves = _faulty(str(kind), part, at, variables)
         part.test[at, variables] = np.where(part.course.counts[variables], np.maximum(moves, 0.0), moves)
         faults.append(Fault(str(kind), at.start, at.stop, tuple(variables)))
     return tuple(faults)

@@ -55,14 +55,7 @@ class Controlled:
 
 
 def split_normal(series: Floats, most: int = 8_000) -> tuple[Floats, Floats]:
-    """Split a normal series into its first half, to fit on, and at most `most` readings of the rest, to build from.
-
-    >>> import numpy as np
-    >>> from cometad_bench.datasets.drift import split_normal
-    >>> reference, base = split_normal(np.zeros((3000, 2)), most=1000)
-    >>> reference.shape, base.shape
-    ((1500, 2), (1000, 2))
-    """
+    """Split a normal series into its first half, to fit on, and at most `most` readings of the rest, to build from."""
     half = len(series) // 2
     return series[:half], series[half : half + most]
 
@@ -168,14 +161,7 @@ def _sample(variables: NDArray[np.int64], share: float, rng: Generator) -> tuple
 
 
 class Drift(NamedTuple):
-    """A kind of drift: how readings change, ramping in over a phase or all at once.
-
-    >>> import numpy as np
-    >>> from cometad_bench.datasets.drift import DRIFTS
-    >>> readings, strength = np.array([[1.0], [3.0]]), np.array([[0.0], [1.0]])
-    >>> np.abs(DRIFTS["offset"].change(readings, strength, np.random.default_rng(0))).T
-    array([[0., 1.]])
-    """
+    """A kind of drift: how readings change, ramping in over a phase or all at once."""
 
     # Standardized readings (time, variable) and current strength (time, 1) -> the change, in standard deviations
     change: Callable[[Floats, Floats, Generator], Floats]
@@ -249,13 +235,7 @@ def _drifted(
 
 
 class FaultKind(NamedTuple):
-    """A kind of fault: how it replaces readings, and how long it lasts.
-
-    >>> import numpy as np
-    >>> from cometad_bench.datasets.drift import FAULTS
-    >>> FAULTS["stuck"].readings(np.array([[7.0], [8.0], [9.0]]), np.ones(1), np.random.default_rng(0)).T
-    array([[7., 7., 7.]])
-    """
+    """A kind of fault: how it replaces readings, and how long it lasts."""
 
     # Readings (time, variable), starting with the last normal one, and standard deviations (variable,)
     # -> replacement (time, variable)

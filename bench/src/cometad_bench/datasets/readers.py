@@ -35,12 +35,7 @@ SKAB_OTHERS = ("datetime", "anomaly", "changepoint")  # columns that are not sen
 
 @dataclass(frozen=True)
 class Counts:
-    """The size of a dataset over all its entities.
-
-    >>> from cometad_bench.datasets.readers import READERS
-    >>> READERS["MSL"].published.test
-    73729
-    """
+    """The size of a dataset over all its entities."""
 
     entities: int
     train: int  # readings
@@ -142,14 +137,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Data
 
 
 def entities(name: str, data_dir: str | os.PathLike[str] | None = None) -> Sequence[Dataset] | Sequence[StoredDataset]:
-    """The same entities as `load`, but those of a large collection stay on disk until they are `opened`.
-
-    >>> from cometad_bench.datasets.readers import entities
-    >>> entities("TSB-AD-M", "no/such/folder")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder with the datasets.
-    """
+    """The same entities as `load`, but those of a large collection stay on disk until they are `opened`."""
     reader = _reader(name)
     if reader.stored is None:
         return load(name, data_dir)
@@ -158,26 +146,12 @@ def entities(name: str, data_dir: str | os.PathLike[str] | None = None) -> Seque
 
 
 def load_concatenated(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """All entities of a dataset concatenated in sorted order, as the paper does for SMAP and MSL.
-
-    >>> from cometad_bench.datasets.readers import load_concatenated
-    >>> load_concatenated("MSL", "no/such/folder")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder with the datasets.
-    """
+    """All entities of a dataset concatenated in sorted order, as the paper does for SMAP and MSL."""
     return concatenate(load(name, data_dir))
 
 
 def check(name: str, data_dir: str | os.PathLike[str] | None = None) -> Check:
-    """Compare the counts in the files of a dataset with the published ones.
-
-    >>> from cometad_bench.datasets.readers import check
-    >>> check("MSL", "no/such/folder")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder with the datasets.
-    """
+    """Compare the counts in the files of a dataset with the published ones."""
     return Check(name, counts(_entities(name, data_dir)), READERS[name].published)
 
 

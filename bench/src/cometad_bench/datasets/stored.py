@@ -12,17 +12,7 @@ from cometad.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class StoredDataset:
-    """One entity in a file of its own, with the function that reads it.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.datasets.stored import StoredDataset
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "pump.csv"
-    ...     _ = path.write_text("flow")
-    ...     StoredDataset("plant", "pump", path, parse=None).fingerprint
-    '3b21278178ed3463'
-    """
+    """One entity in a file of its own, with the function that reads it."""
 
     name: str
     entity: str
@@ -40,15 +30,7 @@ class StoredDataset:
 
 
 def opened(entity: Dataset | StoredDataset) -> Dataset:
-    """Return an entity with its series, read from disk if necessary. Only the last one read stays in memory.
-
-    >>> import numpy as np
-    >>> from cometad.datasets.dataset import Dataset
-    >>> from cometad_bench.datasets.stored import opened
-    >>> pump = Dataset("plant", "pump", np.zeros((3, 1)), np.zeros((2, 1)), np.ones(2, bool), ("flow",))
-    >>> opened(pump) is pump
-    True
-    """
+    """Return an entity with its series, read from disk if necessary. Only the last one read stays in memory."""
     return entity if isinstance(entity, Dataset) else _read(entity)
 
 
