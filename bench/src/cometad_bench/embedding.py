@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,8 @@ from cometad.network.patches import patches
 from cometad.network_comet import NetworkComet
 from cometad.report.plots import save_figure
 from cometad_bench.experiments import NETWORK_DETECTORS, Arm
-from cometad_bench.trial import built, learned_numbers, training_series
+from cometad_bench.results import Record
+from cometad_bench.trial import attempts, built, costs, training_series
 
 EACH = 500  # embeddings per kind and scale
 WINDOWS = 300  # windows they are sampled from
@@ -24,8 +26,12 @@ COLORS = ("#b8bcc4", "#7fb2d6", "#e0679a")  # for embeddings, as in the paper: g
 CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))  # for codes, by scale
 
 
-def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, Any]:
-    """Fit a NetworkComet and project its embeddings and codes to the plane; the result is ready for JSON."""
+def embedding_trials(arms: Sequence[Arm], dataset: Dataset, device: str, plans: Sequence[Record]) -> Iterator[Record]:
+    """Yield the embeddings and codes of NetworkComets, projected to the plane."""
+    return attempts(arms, device, plans, lambda arm, plan: _embedded(dataset, arm, plan["seed"], device))
+
+
+def _embedded(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, Any]:
     if arm.detector not in NETWORK_DETECTORS:
         raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(NETWORK_DETECTORS)}.")
     started = time.monotonic()
@@ -33,10 +39,7 @@ def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[
     fitted = time.monotonic()
     vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(seed))
     places = needs_extra("umap", "viz").UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)
-    return {
-        "parameters": learned_numbers(detector),
-        "fit_seconds": round(fitted - started, 3),
-        "score_seconds": round(time.monotonic() - fitted, 3),
+    return costs(detector, fitted - started, time.monotonic() - fitted) | {
         "points": {
             "kind": [KINDS[kind] for kind in kinds],
             "patch": [int(detector.patch_sizes[scale]) for scale in scales],

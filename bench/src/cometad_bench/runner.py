@@ -25,14 +25,13 @@ from cometad.progress import ProgressCallback, show_progress
 from cometad_bench.datasets.readers import READERS, entities, status
 from cometad_bench.datasets.stored import StoredDataset, opened
 from cometad_bench.drift.trial import drift_trials, plants, settings_of
-from cometad_bench.embedding import embedding_trial
+from cometad_bench.embedding import embedding_trials
 from cometad_bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
 from cometad_bench.isolation import Work, isolated
 from cometad_bench.plants import PLANTS, plant_family
 from cometad_bench.results import Record, Results, identity
 from cometad_bench.split import part_of
-from cometad_bench.trial import attempt, failure, planned, trials
-from cometad_bench.tsb_ad import tsb_ad_trials
+from cometad_bench.trial import detection_trials, failure, planned, tsb_ad_trials
 
 FOLDER = Path("results")
 SYNTHETIC = {PLANT: plants, PLANTS: plant_family}  # datasets that are made, not read
@@ -115,13 +114,7 @@ def run(
         job
         for part in series
         for seed in dict.fromkeys(seeds or experiment.seeds)
-        for job in _PROTOCOLS[experiment.protocol](
-            name,
-            part,
-            [arm for arm in rows if (part.name, arm.name) not in outcome.refused],
-            seed,
-            device,
-        )
+        for job in _jobs(name, part, [a for a in rows if (part.name, a.name) not in outcome.refused], seed, device)
     ]
     with show_progress("trial", verbose) as report:
         tally = _Tally(jobs, results, retry, outcome, report)
@@ -188,7 +181,9 @@ def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] 
         series = [entity for entity in series if entity.entity in experiment.entities[name]]
     if experiment.part is not None:
         series = [entity for entity in series if part_of(name, entity.entity) == experiment.part]
-    return [concatenate([opened(entity) for entity in series])] if experiment.protocol in WHOLE else series
+    if experiment.protocol in WHOLE:
+        return [concatenate([opened(entity) for entity in series])]
+    return [opened(entity) for entity in series] if experiment.protocol == "drift" else series
 
 
 def _select(series: list[Entity], entities: Sequence[str] | None, absent: Collection[str]) -> list[Entity]:
@@ -202,48 +197,22 @@ def _select(series: list[Entity], entities: Sequence[str] | None, absent: Collec
 # --- the trials -------------------------------------------------------------------------------------------------------
 
 
-def _detection_jobs(experiment: str, dataset: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
-    for group in groups(arms):
-        plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
-        yield Job(plans, partial(_detect, group, dataset, device))
-
-
-def _detect(group: Sequence[Arm], dataset: Entity, device: str, missing: Sequence[Record]) -> Iterator[Record]:
-    names = [plan["arm"] for plan in missing]
-    return trials(missing, [arm for arm in group if arm.name in names], opened(dataset), device)
-
-
-def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
-    for arm in arms:
-        yield Job((planned(experiment, dataset, arm, seed, device),), partial(_embed, arm, dataset, seed, device))
-
-
-def _embed(arm: Arm, dataset: Dataset, seed: int, device: str, missing: Sequence[Record]) -> Iterator[Record]:
-    for plan in missing:
-        yield plan | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
-
-
-def _drift_jobs(experiment: str, entity: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
-    dataset = opened(entity)
-    settings = settings_of(dataset)
-    for group in groups(arms):
-        plans = tuple(planned(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings)
-        yield Job(plans, partial(drift_trials, group, dataset, device))
-
-
-def _tsb_ad_jobs(experiment: str, dataset: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
-    for group in groups(arms):
-        plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
-        yield Job(plans, partial(tsb_ad_trials, group, dataset, device))
-
-
-_PROTOCOLS: dict[str, Callable[..., Iterator[Job]]] = {
-    "concatenated": _detection_jobs,
-    "entity": _detection_jobs,
-    "tsb-ad": _tsb_ad_jobs,
-    "drift": _drift_jobs,
-    "embedding": _embedding_jobs,
+# A function that runs the trials of arms that share one training run, by protocol.
+_TRIALS: dict[str, Callable[..., Iterator[Record]]] = {
+    "concatenated": detection_trials,
+    "entity": detection_trials,
+    "tsb-ad": tsb_ad_trials,
+    "drift": drift_trials,
+    "embedding": embedding_trials,
 }
+
+
+def _jobs(name: str, entity: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    protocol = EXPERIMENTS[name].protocol
+    settings = settings_of(entity.entity) if protocol == "drift" else [{}]
+    for group in groups(arms):
+        plans = tuple(planned(name, entity, arm, seed, device, setting) for arm in group for setting in settings)
+        yield Job(plans, partial(_TRIALS[protocol], group, entity, device))
 
 
 class _Tally:

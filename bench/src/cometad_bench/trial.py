@@ -23,13 +23,13 @@ from cometad.arrays import Floats
 from cometad.datasets.dataset import Dataset
 from cometad.detector import Detector
 from cometad.errors import CometadError
-from cometad.metrics import METRICS, evaluate, events_at, f1_at
+from cometad.metrics import METRICS, evaluate, events_at, f1_at, sliding_window, tsb_ad, vus
 from cometad.network_comet import NetworkComet
 from cometad.registry import describe
 from cometad.threads import thread_count
 from cometad_bench.baselines.deep import parameter_count
 from cometad_bench.datasets.readers import period
-from cometad_bench.datasets.stored import StoredDataset
+from cometad_bench.datasets.stored import StoredDataset, opened
 from cometad_bench.experiments import Arm
 from cometad_bench.results import Record
 from cometad_bench.threshold import common_threshold
@@ -81,11 +81,33 @@ def training_series(arm: Arm, dataset: Dataset) -> Floats:
     return dataset.held_out_last(share)[0] if joined and share is not None else dataset.train
 
 
-def trials(plans: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
-    """Yield the results of arms that share one training run; a failed trial has its error instead of figures."""
+def detection_trials(
+    arms: Sequence[Arm], entity: Dataset | StoredDataset, device: str, plans: Sequence[Record]
+) -> Iterator[Record]:
+    """Yield the results of arms that share one training run: the test part is scored and compared with its labels."""
+    dataset = opened(entity)
     fitting = Fitting(dataset, device)
-    for plan, arm in zip(plans, arms, strict=True):
-        yield plan | attempt(partial(_measured, fitting, arm, plan["seed"], dataset), device)
+    return attempts(arms, device, plans, lambda arm, plan: _detection(fitting, arm, plan["seed"], dataset))
+
+
+def tsb_ad_trials(
+    arms: Sequence[Arm], entity: Dataset | StoredDataset, device: str, plans: Sequence[Record]
+) -> Iterator[Record]:
+    """Yield results under the protocol of TSB-AD: the whole series is scored, and VUS uses a window found in it.
+
+    The series is read in the trials, so that an unreadable one fails them.
+    """
+    fitting = cache(lambda: Fitting(opened(entity), device))
+    return attempts(arms, device, plans, lambda arm, plan: _tsb_ad(fitting(), arm, plan["seed"], opened(entity)))
+
+
+def attempts(
+    arms: Sequence[Arm], device: str, plans: Sequence[Record], measure: Callable[[Arm, Record], dict[str, Any]]
+) -> Iterator[Record]:
+    """Yield the results of some trials; a failed one has its error instead of figures."""
+    by_name = {arm.name: arm for arm in arms}
+    for plan in plans:
+        yield plan | attempt(partial(measure, by_name[plan["arm"]], plan), device)
 
 
 def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any]:
@@ -139,19 +161,43 @@ class Fitting:
         return detector, seconds
 
 
-def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
+def _scored(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> tuple[Detector, Floats, dict[str, Any]]:
+    """Return the fitted detector, its scores of the test part, and what both took."""
     detector, fit_seconds = fitting(arm, seed)
     started = time.monotonic()
     scores = detector.decision_function(dataset.test)
-    score_seconds = time.monotonic() - started
-    metrics = evaluate(dataset.labels, scores)
+    return detector, scores, costs(detector, fit_seconds, time.monotonic() - started)
+
+
+def costs(detector: Detector, fit_seconds: float, score_seconds: float) -> dict[str, Any]:
+    """Return the fields of a result that say what a detector took; `parameters` is None if it has no network."""
+    network = getattr(detector, "network_", None)
     return {
-        "parameters": learned_numbers(detector),
+        "parameters": None if network is None else parameter_count(network),
         "fit_seconds": round(fit_seconds, 3),
         "score_seconds": round(score_seconds, 3),
+    }
+
+
+def _detection(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
+    detector, scores, taken = _scored(fitting, arm, seed, dataset)
+    metrics = evaluate(dataset.labels, scores)
+    return taken | {
         "metrics": metrics,
         "untied": {"vus_pr": untied_vus_pr(dataset.labels, scores, metrics)},
         "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), period(dataset.name)),
+    }
+
+
+def _tsb_ad(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
+    _, scores, taken = _scored(fitting, arm, seed, dataset)
+    # TSB-AD scales scores to [0, 1] first, which changes none of these: they depend only on the order of the scores.
+    protocol = tsb_ad(sliding_window(dataset.test[:, 0]))
+    settings = protocol.max_window, protocol.flavor, protocol.ranks
+    return taken | {
+        "window": protocol.max_window,
+        "metrics": evaluate(dataset.labels, scores, protocol),
+        "untied": {"vus_pr": vus(dataset.labels, untied(scores), *settings).pr},
     }
 
 
@@ -185,12 +231,6 @@ def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], thresho
         "false_alarms": false_alarms,
         "false_alarms_per_day": false_alarms / (len(labels) * period / DAY),
     }
-
-
-def learned_numbers(detector: Detector) -> int | None:
-    """Return the number of parameters of a detector's network; None if it has no network."""
-    network = getattr(detector, "network_", None)
-    return None if network is None else parameter_count(network)
 
 
 class Peak:

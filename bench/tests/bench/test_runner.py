@@ -37,7 +37,7 @@ from cometad_bench.published import published
 from cometad_bench.report import report
 from cometad_bench.results import Results, identity, latest
 from cometad_bench.runner import results_of, run
-from cometad_bench.trial import Fitting, at_threshold, built, source_fingerprint, training_series, trials
+from cometad_bench.trial import Fitting, at_threshold, built, detection_trials, source_fingerprint, training_series
 from contract import waves
 from trials import trial
 
@@ -341,7 +341,7 @@ def test_the_ablation_trains_twice_per_seed(monkeypatch):
         [Arm(arm.name, arm.detector, {**SMALL, **arm.changes}) for arm in EXPERIMENTS["ablation"].arms[:9]]
     ):
         plans = [runner.planned("ablation", dataset, arm, 0, "cpu") for arm in group]
-        assert all(record["error"] is None for record in trials(plans, group, dataset, "cpu"))
+        assert all(record["error"] is None for record in detection_trials(group, dataset, "cpu", plans))
     assert trained == [0, 0]
 
 
@@ -357,7 +357,7 @@ def test_rescoring_refuses_a_training_parameter():
 def test_figures_equal_those_of_a_detector_used_directly():
     dataset = plant()
     arm = Arm("pca", "pca")
-    (record,) = trials([runner.planned("x", dataset, arm, 0, "cpu")], [arm], dataset, "cpu")
+    (record,) = detection_trials([arm], dataset, "cpu", [runner.planned("x", dataset, arm, 0, "cpu")])
     detector = arm.build("MSL", 0, "cpu").fit(dataset.train)
     assert record["metrics"] == evaluate(dataset.labels, detector.decision_function(dataset.test))
     predicted = detector.predict(dataset.test).astype(bool)
@@ -724,7 +724,7 @@ def test_plants_have_a_short_and_a_long_stream_without_faults():
     assert (len(short.test), len(long.test)) == (8_000, 60_000)
     assert not short.labels.any()
     assert not long.labels.any()
-    assert len(settings_of(long)) < len(settings_of(short)) == len(SETTINGS)
+    assert len(settings_of(long.entity)) < len(settings_of(short.entity)) == len(SETTINGS)
 
 
 # --- the paper's own tables -------------------------------------------------------------------------------------------

@@ -266,4 +266,4 @@ def sinusoid(length: int, dim: int) -> Tensor:
 
 def in_heads(x: Tensor, heads: int) -> Tensor:
     """Split the last axis of tokens (window, token, dim): (window, head, token, dim / heads)."""
-    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any, cast
 
 from cometad.datasets.dataset import Dataset
@@ -14,7 +13,7 @@ from cometad_bench.drift.experiment import SETTINGS, AdaptiveStreaming, Setting,
 from cometad_bench.experiments import PLANT, Arm
 from cometad_bench.results import Record
 from cometad_bench.threshold import common_threshold
-from cometad_bench.trial import Fitting, attempt, learned_numbers
+from cometad_bench.trial import Fitting, attempts, costs
 
 READINGS = {"short": 8_000, "long": 60_000}  # normal readings that a plant's controlled series is built from
 LONG = tuple(Setting(drift, contamination=share) for drift in ("none", "offset") for share in (0.0, 0.3))
@@ -29,20 +28,23 @@ def plants() -> list[Dataset]:
     return both
 
 
-def settings_of(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the settings for a dataset: all of them, or the four most basic ones for the long stream."""
-    return [asdict(setting) for setting in (LONG if dataset.entity == "long" else SETTINGS)]
+def settings_of(entity: str) -> list[dict[str, Any]]:
+    """Return the settings for a series: all of them, or the four most basic ones for the long stream."""
+    return [asdict(setting) for setting in (LONG if entity == "long" else SETTINGS)]
 
 
-def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, missing: Sequence[Record]) -> Iterator[Record]:
-    """Yield the results of the missing trials, for arms that share one training run."""
+def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, plans: Sequence[Record]) -> Iterator[Record]:
+    """Yield the results of arms that share one training run."""
     parts = normal_parts(dataset)
     fitting = Fitting(replace(dataset, train=parts[0]), device)
-    by_name = {arm.name: arm for arm in arms}
-    detectors: dict[str, tuple[Detector, float]] = {}
-    for plan in missing:
-        arm = by_name[plan["arm"]]
-        yield plan | attempt(partial(_trial, fitting, arm, plan, parts, detectors), device)
+    fitted: dict[str, tuple[Detector, float]] = {}  # a detector serves all settings
+
+    def measure(arm: Arm, plan: Record) -> dict[str, Any]:
+        if arm.name not in fitted:
+            fitted[arm.name] = fitting(arm, plan["seed"])
+        return _trial(*fitted[arm.name], plan, parts)
+
+    return attempts(arms, device, plans, measure)
 
 
 def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
@@ -53,12 +55,7 @@ def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
     return (dataset.train, dataset.test) if dataset.name == PLANT else split_normal(dataset.train)
 
 
-def _trial(
-    fitting: Fitting, arm: Arm, plan: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Detector, float]]
-) -> dict[str, Any]:
-    if arm.name not in detectors:
-        detectors[arm.name] = fitting(arm, plan["seed"])
-    detector, seconds = detectors[arm.name]
+def _trial(detector: Detector, seconds: float, plan: Record, parts: tuple[Any, Any]) -> dict[str, Any]:
     streaming = cast(AdaptiveStreaming, detector) if detector.can_stream and detector.can_adapt else None
     window = getattr(detector, "window", 1)
     series = controlled_series(*parts, **plan["setting"], align=window, seed=plan["seed"])
@@ -67,10 +64,7 @@ def _trial(
         adapting, fixed = measure(streaming, series), measure(streaming, series, streaming.without_adaptation)
     else:
         adapting = fixed = outcome(series, detector.decision_function(series.values), common_threshold(detector))
-    return {
-        "parameters": learned_numbers(detector),
-        "fit_seconds": round(seconds, 3),
-        "score_seconds": round(time.monotonic() - started, 3),
+    return costs(detector, seconds, time.monotonic() - started) | {
         "adapting": adapting,
         "fixed": fixed,
         "moved": compare(adapting, fixed),
