@@ -1,9 +1,9 @@
 """NetworkComet, the detector with the trained COMET network: puts its stages together."""
 
-import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -33,7 +33,7 @@ from cometad.network.run import FittedNetwork, RawRun, Run
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import DISTANCES, WINDOWS_AT_ONCE, PatchScores, Scorer
 from cometad.network.state import weights
-from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
+from cometad.network.training import INITIALIZATIONS, Objective, Training, fit_network, new_network
 from cometad.parameters import check, choice, integer, is_integer, number, require, strategy
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
@@ -74,6 +74,7 @@ class ScoreMap(NamedTuple):
     quantization: Floats
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NetworkComet(Detector):
     """The detector with the trained COMET network: how badly do patches of readings fit a codebook of normal patterns?
 
@@ -140,70 +141,35 @@ class NetworkComet(Detector):
     }
     _identity_name = "Comet"  # its name in 0.1: snapshots written then must still resume
 
-    _fitted: FittedNetwork  # what all runs share and none of them changes
-
-    def __init__(
-        self,
-        *,
-        window: int = 128,
-        window_stride: int = 16,
-        patch_sizes: Sequence[int] = (4, 8, 16),
-        patch_strides: Sequence[int] = (2, 4, 8),
-        dim: int = 64,
-        core_dim: int = 8,
-        codebook_size: int = 512,
-        initialization: str = "k-means",
-        refit: int = 10,
-        schedule: Schedule = OneCycle(400),
-        batch_size: int = 32,
-        weight_decay: float = 5e-4,
-        codebook_weight: float = 1.0,
-        commitment_weight: float = 1.0,
-        validation_share: float = 0.1,
-        scaler: str = "standard",
-        neighbors: int = 10,
-        memory_distance: str = "local",
-        score_weight: float = 1.0,
-        calibration: Calibration = TrainingCalibration(),
-        selection: Selection = HighestVariables(3),
-        normalization: Normalization = TrainingNormalization(),
-        adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
-        test_batch: int = 8,
-        gaps: Gaps = RefuseGaps(),
-        threshold: Threshold = Quantile(rate=0.01),
-        seed: int = 42,
-        device: str = "cpu",
-        verbose: bool = False,
-    ) -> None:
-        self.window = window
-        self.window_stride = window_stride
-        self.patch_sizes = patch_sizes
-        self.patch_strides = patch_strides
-        self.dim = dim
-        self.core_dim = core_dim
-        self.codebook_size = codebook_size
-        self.initialization = initialization
-        self.refit = refit
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.codebook_weight = codebook_weight
-        self.commitment_weight = commitment_weight
-        self.validation_share = validation_share
-        self.scaler = scaler
-        self.neighbors = neighbors
-        self.memory_distance = memory_distance
-        self.score_weight = score_weight
-        self.calibration = calibration
-        self.selection = selection
-        self.normalization = normalization
-        self.adaptation = adaptation
-        self.test_batch = test_batch
-        self.gaps = gaps
-        self.threshold = threshold
-        self.seed = seed
-        self.device = device
-        self.verbose = verbose
+    window: int = 128
+    window_stride: int = 16
+    patch_sizes: Sequence[int] = (4, 8, 16)
+    patch_strides: Sequence[int] = (2, 4, 8)
+    dim: int = 64
+    core_dim: int = 8
+    codebook_size: int = 512
+    initialization: str = "k-means"
+    refit: int = 10
+    schedule: Schedule = OneCycle(400)
+    batch_size: int = 32
+    weight_decay: float = 5e-4
+    codebook_weight: float = 1.0
+    commitment_weight: float = 1.0
+    validation_share: float = 0.1
+    scaler: str = "standard"
+    neighbors: int = 10
+    memory_distance: str = "local"
+    score_weight: float = 1.0
+    calibration: Calibration = TrainingCalibration()
+    selection: Selection = HighestVariables(3)
+    normalization: Normalization = TrainingNormalization()
+    adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5)
+    test_batch: int = 8
+    gaps: Gaps = RefuseGaps()
+    threshold: Threshold = Quantile(rate=0.01)
+    seed: int = 42
+    device: str = "cpu"
+    verbose: bool = False
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> Self:
@@ -383,18 +349,15 @@ class NetworkComet(Detector):
         self._calibrate(scaled, series, scorer)
 
     def _train(self, scaled: Floats32, starts: Integers) -> Network:
+        network = new_network(lambda: self._built(scaled.shape[1]), self.seed, self.device)
+        training = Training(self.initialization, self.refit, self.schedule, self._objective, self.batch_size, self.seed)
         with show_progress("epoch", self.verbose) as report:
             return fit_network(
-                self._new_network(scaled.shape[1]),
+                network,
                 scaled,
                 starts,
                 self.window,
-                initialization=self.initialization,
-                refit=self.refit,
-                schedule=self.schedule,
-                objective=self._objective,
-                batch_size=self.batch_size,
-                seed=self.seed,
+                training,
                 report=lambda epoch: report(epoch.epoch, epoch.epochs, str(epoch)),
             )
 
@@ -470,7 +433,7 @@ class NetworkComet(Detector):
                 f"This NetworkComet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
             )
         limits = self.error_limits_ if limit else [np.full_like(bound, np.inf) for bound in self.error_limits_]
-        return Run(dataclasses.replace(self._fitted, limits=limits), adaptation)
+        return Run(replace(self._fitted, limits=limits), adaptation)
 
     def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
         self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
@@ -486,9 +449,6 @@ class NetworkComet(Detector):
         )
 
     # -- state ------------------------------------------------------------------------------------------------------
-
-    def _new_network(self, variables: int) -> Network:
-        return new_network(lambda: self._built(variables), self.seed, self.device)
 
     def _built(self, variables: int) -> Network:
         sizes = (self.patch_sizes, self.patch_strides, self.dim, self.core_dim, self.codebook_size)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.compiled import COMPILES
-from cometad.errors import unknown
 from cometad.network.fast.fold import FoldedScale, fold
 from cometad.network.fast.kernels import back_to_time, nearest_codes
 from cometad.network.network import Network
@@ -185,8 +184,6 @@ def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: in
 
     Paper: Eq. 12 (the bank), 13 to 16 (local scaling and memory score).
     """
-    if distance not in DISTANCES:
-        raise unknown("memory distance", distance, DISTANCES)
     squared = _squared_distances(np.asarray(vectors, dtype=np.float64))[:, active]  # (code, bank)
     n = min(neighbors, squared.shape[1])
     nearest = np.argpartition(squared, n - 1, axis=1)[:, :n]  # (code, neighbor)

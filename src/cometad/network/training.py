@@ -11,7 +11,6 @@ from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
 from cometad.arrays import Floats32, Integers
-from cometad.errors import unknown
 from cometad.network import loop
 from cometad.network.fast.moments import batch_losses, threads_for
 from cometad.network.fast.torch_threads import torch_alone
@@ -57,6 +56,18 @@ class Objective:
         return parts.total(self.codebook_weight, self.commitment_weight)
 
 
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained."""
+
+    initialization: str  # of the codes
+    refit: int  # rounds of k-means that move the codes at the end
+    schedule: Schedule
+    objective: Objective
+    batch_size: int
+    seed: int
+
+
 def new_network(build: Callable[[], Network], seed: int, device: str) -> Network:
     """A network before training. Its weights depend on the seed alone, not on torch's random state."""
     with loop.seeded(seed, torch.device("cpu")):  # weights are drawn on the CPU, whatever the device
@@ -69,13 +80,7 @@ def fit_network(
     scaled: Floats32,
     starts: Integers,
     length: int,
-    *,
-    initialization: str,
-    refit: int,
-    schedule: Schedule,
-    objective: Objective,
-    batch_size: int,
-    seed: int,
+    training: Training,
     report: Callable[[CometEpochSummary], object],
 ) -> Network:
     """Train a network on the windows of a scaled series (time, variable) that begin at `starts`, and return it."""
@@ -87,27 +92,11 @@ def fit_network(
         return values[begins[torch.as_tensor(chosen, device=device), None] + steps]  # (window, time, variable)
 
     spread = np.linspace(0, len(starts) - 1, min(len(starts), PLACING_WINDOWS)).astype(int)
-    initialize(network, initialization, windows(spread), seed)
-    train(
-        network,
-        windows,
-        len(starts),
-        schedule=schedule,
-        objective=objective,
-        batch_size=batch_size,
-        seed=seed,
-        report=report,
-    )
-    if refit:
-        place_codes(network, windows(spread), refit, seed)
+    INITIALIZATIONS[training.initialization](network, windows(spread), training.seed)
+    train(network, windows, len(starts), training, report)
+    if training.refit:
+        place_codes(network, windows(spread), training.refit, training.seed)
     return network
-
-
-def initialize(network: Network, kind: str, windows: Tensor, seed: int) -> None:
-    """Set the initial codes: "normal" keeps the standard normal ones, "k-means" places them by k-means++."""
-    if kind not in INITIALIZATIONS:
-        raise unknown("initialization", kind, INITIALIZATIONS)
-    INITIALIZATIONS[kind](network, windows, seed)
 
 
 def _normal(network: Network, windows: Tensor, seed: int) -> None:
@@ -118,6 +107,7 @@ def _kmeans(network: Network, windows: Tensor, seed: int) -> None:
     place_codes(network, windows, rounds=0, seed=seed)
 
 
+# How the initial codes are set: "normal" keeps the standard normal ones, "k-means" places them by k-means++.
 INITIALIZATIONS = {"normal": _normal, "k-means": _kmeans}
 
 
@@ -154,11 +144,7 @@ def train(
     network: Network,
     windows: Callable[[NDArray[np.int64]], Tensor],
     count: int,
-    *,
-    schedule: Schedule,
-    objective: Objective,
-    batch_size: int,
-    seed: int,
+    training: Training,
     report: Callable[[CometEpochSummary], object],
 ) -> None:
     """Train with AdamW on `count` windows, which `windows` returns by index; calls `report` after each epoch."""
@@ -167,18 +153,18 @@ def train(
     def loss(batch: Tensor, epoch: int) -> Tensor:
         parts, counts = batch_losses(network, batch)
         totals.add(parts, counts)
-        return objective.total(parts)
+        return training.objective.total(parts)
 
     with threads_for(network):
         loop.train(
             network,
             [ParameterGroup(list(network.parameters()), loss, replayable=True)],
             WindowSource(count, windows),
-            schedule=schedule,
-            batch_size=batch_size,
-            seed=seed,
+            schedule=training.schedule,
+            batch_size=training.batch_size,
+            seed=training.seed,
             report=lambda summary: report(totals.summary(summary)),
-            weight_decay=objective.weight_decay,
+            weight_decay=training.objective.weight_decay,
         )
 
 

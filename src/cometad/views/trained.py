@@ -11,7 +11,7 @@ from cometad.network.network import Network
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.state import restored_network, to_arrays
-from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
+from cometad.network.training import INITIALIZATIONS, Objective, Training, fit_network, new_network
 from cometad.parameters import check, choice, device, integer, number, require, strategy
 from cometad.registry import register
 from cometad.saving import taken
@@ -76,19 +76,10 @@ class NetworkView:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         seed = int(rng.integers(2**31))
         starts = windows_of(usable, self.window, WINDOWS, rng)
-        network = fit_network(
-            new_network(lambda: self._built(rows.shape[1]), seed, self.device),
-            rows.astype(np.float32),
-            starts,
-            self.window,
-            initialization=self.initialization,
-            refit=self.refit,
-            schedule=self.schedule,
-            objective=Objective(self.codebook_weight, self.commitment_weight, self.weight_decay),
-            batch_size=self.batch_size,
-            seed=seed,
-            report=lambda epoch: None,
-        )
+        network = new_network(lambda: self._built(rows.shape[1]), seed, self.device)
+        objective = Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
+        training = Training(self.initialization, self.refit, self.schedule, objective, self.batch_size, seed)
+        fit_network(network, rows.astype(np.float32), starts, self.window, training, report=lambda epoch: None)
         return FittedNetworkView(network, tuple(self.patch_sizes), self.device)
 
     def restore(self, state: Mapping[str, Array]) -> "FittedNetworkView":
