@@ -7,6 +7,7 @@ import polars as pl
 
 from cometad import NetworkComet
 from cometad.network import OneCycle
+from fitted import fitted
 
 NAMES = ("flow_1", "pressure_2", "level_3", "valve_4")
 BEGIN = datetime(2026, 3, 1, 12, 10)
@@ -36,6 +37,6 @@ def timed(values: np.ndarray) -> pl.DataFrame:
     return pl.DataFrame({"time": times} | {name: values[:, i] for i, name in enumerate(NAMES)})
 
 
-def fitted(**changes: object) -> NetworkComet:
-    """A detector fitted on normal readings."""
-    return NetworkComet(**{**SMALL, **changes}).fit(timed(readings()))
+def network(**changes: object) -> NetworkComet:
+    """A small network fitted on normal readings."""
+    return fitted(NetworkComet(**{**SMALL, **changes}), timed(readings()))

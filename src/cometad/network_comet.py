@@ -328,10 +328,9 @@ class NetworkComet(Detector):
 
     def check_parameters(self) -> None:
         """Refuse invalid parameters, as `fit` does first."""
-        values = self.get_params(deep=False)
-        check(values, RULES)
-        require(values["dim"] % 2 == 0, "dim", "even: one half embeds each variable on its own", values["dim"])
-        _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
+        check(self.get_params(deep=False), RULES)
+        require(self.dim % 2 == 0, "dim", "even: one half embeds each variable on its own", self.dim)
+        _check_patches(self.patch_sizes, self.patch_strides, self.window)
 
     def _least_rows(self) -> int:
         return self.window

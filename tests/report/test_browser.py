@@ -12,7 +12,7 @@ from cometad.alerting.alerts import Alerts
 from cometad.report.contents import Report
 from cometad.report.gather import gather
 from cometad.report.page import save_report
-from report_case import FAULTS, ROWS, faulty, fitted, timed
+from report_case import FAULTS, ROWS, faulty, network, timed
 
 WIDTHS = {"desktop": 1280, "phone": 390}
 LOOKS = [(width, scheme) for width in WIDTHS.values() for scheme in ("light", "dark")]
@@ -49,7 +49,7 @@ def matches(pixels: np.ndarray, color: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return gather(fitted(), timed(faulty()), alerts=Alerts(merge_gap=20, alert_from=0.28))
+    return gather(network(), timed(faulty()), alerts=Alerts(merge_gap=20, alert_from=0.28))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ from cometad.report.gather import FAINT, gather, trimmed_sentence
 from cometad.report.html import render
 from cometad.report.page import page, save_report
 from cometad.views.trim import Stretch
-from report_case import BEGIN, FAULTS, NAMES, ROWS, SMALL, faulty, fitted, readings, timed
+from fitted import fitted
+from report_case import BEGIN, FAULTS, NAMES, ROWS, SMALL, faulty, network, readings, timed
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 ALERTS = Alerts(merge_gap=20)
@@ -34,7 +35,7 @@ ALERTS = Alerts(merge_gap=20)
 
 @pytest.fixture(scope="module")
 def detector():
-    return fitted()
+    return network()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def report(detector):
 @pytest.fixture(scope="module")
 def mixed():
     """A report with alerts and notices."""
-    detector = Comet(threshold=Quantile(0.002)).fit(timed(readings()))
+    detector = fitted(Comet(), timed(readings())).with_threshold(Quantile(0.002))
     return gather(detector, timed(faulty()), alerts=Alerts(merge_gap=20, alert_from=0.45))
 
 
@@ -254,14 +255,14 @@ def test_a_severity_has_a_meaning(mixed):
     for panel in mixed.panels:
         assert panel.meaning == meaning(panel.severity, period=60.0)
         assert f'{panel.severity:.2f}</span> <span class="aside">{panel.meaning}</span>' in content
-    without_times = gather(BASELINES["squared-norm"]().fit(readings()), faulty())
+    without_times = gather(fitted(BASELINES["squared-norm"](), readings()), faulty())
     assert all(panel.meaning.endswith(" readings") for panel in without_times.panels)
 
 
 def test_a_state_that_lasts_asks_for_a_verdict():
     values = readings(seed=1)
     values[2000:, 0] += 9.0
-    report = gather(Comet().fit(timed(readings())), timed(values), alerts=Alerts(longest=30))
+    report = gather(fitted(Comet(), timed(readings())), timed(values), alerts=Alerts(longest=30))
     lasting = min((panel for panel in report.panels if panel.new_level), key=lambda panel: panel.number)
     assert lasting.duration == "30 min"
     assert lasting.start == f"{BEGIN + timedelta(minutes=2000):%Y-%m-%d %H:%M} UTC"
@@ -304,7 +305,7 @@ def test_only_the_worst_events_get_a_panel_and_the_page_notes_it(detector, repor
 def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_notes_it():
     values = faulty()
     values[1195:1400] = np.nan  # no readings during the fault
-    detector = fitted(gaps=ForwardFill(limit=5))
+    detector = network(gaps=ForwardFill(limit=5))
     report = gather(detector, timed(values), alerts=ALERTS)
     first, last = (str(BEGIN + timedelta(minutes=step))[:16] for step in (1230, 1380))
     assert not [panel for panel in report.panels if first <= panel.start <= last]
@@ -316,7 +317,7 @@ def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_notes_it():
 
 def test_a_page_without_alerts_notes_it():
     normal = readings()
-    quiet = gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), normal[:500])
+    quiet = gather(fitted(BASELINES["squared-norm"](), normal).with_threshold(Quantile(rate=1e-9)), normal[:500])
     assert quiet.headline == "No alerts in 500 readings"
     assert quiet.panels == ()
     assert "No alerts." in page(quiet)
@@ -324,7 +325,7 @@ def test_a_page_without_alerts_notes_it():
 
 
 def test_the_page_of_a_baseline_notes_missing_explanations_and_has_no_codebook():
-    report = gather(BASELINES["squared-norm"]().fit(readings()), faulty(), alerts=ALERTS)
+    report = gather(fitted(BASELINES["squared-norm"](), readings()), faulty(), alerts=ALERTS)
     content = page(report)
     assert "cannot tell which variables are behind an event" in content
     assert 'id="codebook"' not in content
@@ -335,7 +336,7 @@ def test_the_page_of_a_baseline_notes_missing_explanations_and_has_no_codebook()
 
 
 def test_both_scores_of_comet_are_drawn_and_its_flags_are_those_of_the_alert_score():
-    detector = Comet(threshold=Quantile(0.001)).fit(readings())
+    detector = fitted(Comet(), readings()).with_threshold(Quantile(0.001))
     scored = detector.step_scores(faulty())
     report = gather(detector, faulty(), alerts=dataclasses.replace(ALERTS, longest=ROWS))
     assert np.nanmax(report.strip.alerts.values) == scored.alerts.max()
@@ -359,13 +360,13 @@ def test_left_out_stretches_are_among_the_findings():
 
 def test_trends_are_among_the_findings():
     counted = np.column_stack([readings(), np.arange(ROWS)])
-    report = gather(Comet().fit(counted), counted[-500:])
+    report = gather(fitted(Comet(), counted), counted[-500:])
     sentence = f"'v{len(NAMES)}' only grows or only falls: its increments are scored instead of its readings."
     assert report.findings[0] == ("trend", sentence)
 
 
 def test_a_broken_promise_is_among_the_findings():
-    detector = Comet(threshold=Quantile(0.01)).fit(readings())
+    detector = fitted(Comet(), readings()).with_threshold(Quantile(0.01))
     moved = readings()
     moved[:, 1:] += 5.0
     kinds = dict(gather(detector, moved).findings)
@@ -374,7 +375,7 @@ def test_a_broken_promise_is_among_the_findings():
 
 
 def test_a_reduced_budget_is_among_the_findings():
-    detector = Comet(threshold=Budget(alerts=1, per=20)).fit(readings())
+    detector = fitted(Comet(), readings()).with_threshold(Budget(alerts=1, per=20))
     kinds = dict(gather(detector, readings()).findings)
     assert "It is reduced to one in 100." in kinds["budget"]
     assert "promise" not in kinds
@@ -410,7 +411,7 @@ def test_left_out_stretches_keep_their_times_in_a_saved_detector(tmp_path):
 
 
 def test_a_detector_without_names_uses_those_of_the_data():
-    unnamed = NetworkComet(**SMALL).fit(readings())
+    unnamed = fitted(NetworkComet(**SMALL), readings())
     report = gather(unnamed, timed(faulty()), alerts=ALERTS)
     assert {panel.top[0][0] for panel in report.panels} <= set(NAMES)
     assert not re.search(r"\bv\d\b", page(report))
@@ -433,7 +434,7 @@ def test_the_same_report_gives_the_same_bytes(detector, report, tmp_path):
 
 
 def test_a_report_does_not_grow_with_the_data():
-    detector = BASELINES["squared-norm"]().fit(readings())
+    detector = fitted(BASELINES["squared-norm"](), readings())
     short, long = (len(page(gather(detector, faulty(rows)))) for rows in (20_000, 400_000))
     assert long < 1.3 * short
 
@@ -487,7 +488,7 @@ def test_names_from_the_data_are_escaped():
     hostile = "<script>alert(1)</script>&\"'"
     values = {hostile: readings()[:, 0], "b": readings()[:, 1]}
     frame = pl.DataFrame(values)
-    detector = NetworkComet(**SMALL).fit(frame)
+    detector = fitted(NetworkComet(**SMALL), frame)
     values[hostile] = values[hostile] + 40.0 * (np.arange(len(readings())) // 100 == 20)
     content = page(gather(detector, pl.DataFrame(values)))
     assert "<script" not in content
