@@ -8,8 +8,8 @@ import polars as pl
 
 from cometad.errors import InputError
 from cometad.metrics import METRICS
+from cometad_bench.experiments import ALL_POSITIVE
 from cometad_bench.frame import (
-    ALL_POSITIVE,
     RANKED_BY,
     UNTIED_VUS_PR,
     arms_of,

@@ -11,9 +11,9 @@ from cometad.errors import InputError, needs_extra
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
 from cometad_bench.compare import without_one_dataset
-from cometad_bench.experiments import SIMPLE
+from cometad_bench.experiments import RANDOM, REFERENCES, SIMPLE
 from cometad_bench.figures import FLOOR, FONT, write_names
-from cometad_bench.frame import RANDOM, RANKED_BY, REFERENCES, detectors, distinct, family_means, twins
+from cometad_bench.frame import RANKED_BY, detectors, distinct, family_means, twins
 
 ENTITY = ("dataset", "entity")
 _ON_GPU = pl.col("device").fill_null("").str.contains(r"NVIDIA|^cuda")

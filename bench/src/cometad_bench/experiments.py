@@ -19,13 +19,16 @@ from cometad_bench.baselines.deep import DeepBaseline
 from cometad_bench.configurations import configurations, labels
 from cometad_bench.fair import FairBaseline
 from cometad_bench.floor import AllPositive
-from cometad_bench.frame import RANDOM, REFERENCES
 from cometad_bench.plants import PLANTS
 from cometad_bench.split import Part
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one
 SEEDS = (0, 1, 2, 3, 4)
+
+# Not in `frame`, which they would import: trials run without polars, whose threads would not survive a fork.
+RANDOM, ALL_POSITIVE = "random", "all-positive"
+REFERENCES = (RANDOM, ALL_POSITIVE)  # no-skill arms: they set the floor and are not ranked
 
 NETWORK_DETECTORS = ("network", "comet-paper")  # names in `Arm.detector` that stand for a NetworkComet
 

@@ -10,10 +10,10 @@ import polars as pl
 from cometad.errors import InputError, needs_extra
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
+from cometad_bench.experiments import REFERENCES
 from cometad_bench.frame import (
     COVERS_ALL,
     RANKED_BY,
-    REFERENCES,
     arms_of,
     blocks,
     detectors,

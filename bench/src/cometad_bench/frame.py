@@ -10,10 +10,9 @@ import polars as pl
 from cometad.arrays import Floats
 from cometad.errors import InputError
 from cometad.metrics import METRICS
+from cometad_bench.experiments import REFERENCES
 from cometad_bench.results import Record, latest
 
-RANDOM, ALL_POSITIVE = "random", "all-positive"
-REFERENCES = (RANDOM, ALL_POSITIVE)  # no-skill arms: they set the floor and are not ranked
 RANKED_BY = "auc_pr"  # needs no threshold, and reflects false alarms when anomalies are rare
 UNTIED_VUS_PR = "untied.vus_pr"
 PRECISION, RECALL, F1 = "at_threshold.precision", "at_threshold.recall", "at_threshold.f1"

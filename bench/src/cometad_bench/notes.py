@@ -6,19 +6,8 @@ from typing import Any
 import polars as pl
 
 from cometad.metrics import METRICS
-from cometad_bench.experiments import SIMPLE
-from cometad_bench.frame import (
-    ALL_POSITIVE,
-    COVERS_ALL,
-    HELD_OUT,
-    RANKED_BY,
-    REFERENCES,
-    arms_of,
-    blocks,
-    detectors,
-    distinct,
-    lacking,
-)
+from cometad_bench.experiments import ALL_POSITIVE, REFERENCES, SIMPLE
+from cometad_bench.frame import COVERS_ALL, HELD_OUT, RANKED_BY, arms_of, blocks, detectors, distinct, lacking
 
 FEW_SEEDS = 3  # with fewer, a deviation says little
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from cometad.arrays import Floats
 from cometad.metrics import METRICS
-from cometad_bench.experiments import CONVERGED, SIMPLE
-from cometad_bench.frame import RANKED_BY, REFERENCES, arms_of, blocks, distinct, mean
+from cometad_bench.experiments import CONVERGED, REFERENCES, SIMPLE
+from cometad_bench.frame import RANKED_BY, arms_of, blocks, distinct, mean
 from cometad_bench.statistics import signed_rank
 from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable, percent
 

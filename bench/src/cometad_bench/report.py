@@ -23,12 +23,11 @@ from cometad_bench.cost import cost_panels, save_costs
 from cometad_bench.drift.figures import save_drift
 from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table
 from cometad_bench.embedding import save_embedding
-from cometad_bench.experiments import EXPERIMENTS, Experiment
+from cometad_bench.experiments import EXPERIMENTS, REFERENCES, Experiment
 from cometad_bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad_bench.forms import anchor, as_latex, as_markdown, shown
 from cometad_bench.frame import (
     RANKED_BY,
-    REFERENCES,
     arms_of,
     blocks,
     detectors,

@@ -15,11 +15,11 @@ from scipy.stats import rankdata
 from cometad.errors import InputError
 from cometad.metrics import METRICS
 from cometad_bench import frame as figures_of
+from cometad_bench.experiments import REFERENCES
 from cometad_bench.frame import (
     COVERS_ALL,
     DEVIATION,
     RANKED_BY,
-    REFERENCES,
     arms_of,
     blocks,
     distinct,
