@@ -214,7 +214,8 @@ def advance(
             follow_reading(track, score, cost(marks[M_PEAK_SCORE], tail) if kind == OPENED else 0.0)
         if kind >= 0:
             rows[changed, 0] = kind
-            rows[changed, 1:] = counts
+            for k in range(len(counts)):  # not a slice: for its error message numba would compile for two more seconds
+                rows[changed, 1 + k] = counts[k]
             rows[changed, 1 + N_STEP] = step
             peaks[changed] = marks[M_PEAK_SCORE]
             changed += 1

@@ -97,7 +97,7 @@ def _move(points: Floats, owners: Integers, codes: Floats) -> bool:
 
 
 @fused
-def _squared_in_tiles(left: Floats, i: int, right: Floats, j: int, length: int) -> float:
+def _squared_in_tiles(left: Floats, i: int, right: Floats, j: int | np.int64, length: int) -> float:
     """The squared distance of `length` numbers of two arrays, from i and from j on."""
     whole = length // COLUMNS * COLUMNS
     line = zero_line()
@@ -109,7 +109,7 @@ def _squared_in_tiles(left: Floats, i: int, right: Floats, j: int, length: int) 
     return total
 
 
-def _squared_plainly(left: Floats, i: int, right: Floats, j: int, length: int) -> float:
+def _squared_plainly(left: Floats, i: int, right: Floats, j: int | np.int64, length: int) -> float:
     """The same without compiled code: equal up to rounding."""
     return float(((left[i : i + length] - right[j : j + length]) ** 2).sum())
 
