@@ -3,7 +3,7 @@
 import gzip
 import io
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 
 import numpy as np
 import polars as pl
@@ -37,18 +37,6 @@ def table(tmp_path):
 # --- separator and decimal mark ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_the_separator_is_recognized(table, separator):
-    frame = table(f"flow rate{separator}level\n1.5{separator}2\n3{separator}4\n")
-    assert frame.rows() == [(1.5, 2.0), (3.0, 4.0)]
-
-
-@pytest.mark.parametrize("separator", [";", "\t", "|"])
-def test_a_decimal_comma_is_recognized(table, separator):
-    text = f"flow (l/s, raw){separator}level\n1,5{separator}-,25\n3{separator}4,5e3\n"
-    assert table(text).rows() == [(1.5, -0.25), (3.0, 4500.0)]
-
-
 def test_a_decimal_comma_is_recognized_far_down_and_in_quotes(table):
     rows = table("flow;level\n" + "1;2\n" * 20 + "1,5;2\n").rows()
     assert rows[-1] == (1.5, 2.0)
@@ -61,15 +49,6 @@ def test_a_separator_and_a_decimal_mark_can_be_given(table):
     assert table("flow;level\n1,234;2\n", Dialect(decimal=",")).rows() == [(1.234, 2.0)]
     with pytest.raises(InputError, match="'1,234'"):
         as_series(table("flow;level\n1,234;2\n", Dialect(decimal=".")))
-
-
-def test_decimal_points_and_commas_in_one_column_are_refused(tmp_path):
-    (tmp_path / "plant.csv").write_text("flow;level\n1.5;2\n1,5;2\n")
-    with pytest.raises(InputError, match="'1,5'"):
-        as_series(read_table(tmp_path / "plant.csv"))
-    (tmp_path / "plant.csv").write_text("flow;level\n1;2\n1.5;2\n1;2\n1,5;2\n")
-    with pytest.raises(InputError, match="decimal point and with a decimal comma"):
-        list(table_chunks(tmp_path / "plant.csv", rows=2))
 
 
 def test_thousands_are_not_taken_for_decimals(table):
@@ -128,14 +107,6 @@ def test_a_number_with_another_mark_than_the_given_one_is_named(tmp_path):
         TableReader(tmp_path / "plant.csv", dialect=Dialect(decimal=",")).whole(lambda frame: frame)
 
 
-def test_the_separator_line_of_a_spreadsheet_is_used_and_skipped(table):
-    assert table("sep=;\nflow;level\n1;2\n").rows() == [(1.0, 2.0)]
-
-
-def test_rows_may_end_with_a_separator(table):
-    assert table("flow;level;\n1;2;\n3;4;\n").columns == ["flow", "level"]
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -181,13 +152,6 @@ def test_the_line_breaks_of_old_macs_are_understood(table):
 # --- header -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", ["1.5,2", "2024-03-01 04:10,2", "31.12.2026;2", "04:10,flow", "OK,1", "1,5;2,5"])
-def test_a_first_row_of_readings_is_not_a_header(tmp_path, first):
-    (tmp_path / "plant.csv").write_text(f"{first}\n{first}\n")
-    with pytest.raises(InputError, match="not a name"):
-        read_table(tmp_path / "plant.csv")
-
-
 def test_without_a_header_the_columns_are_numbered(table):
     frame = table("2024-03-01 04:10,1.5,2\n2024-03-01 04:11,3,4\n", Dialect(header=False))
     assert frame.columns == ["v0", "v1", "v2"]
@@ -204,27 +168,6 @@ def test_missing_markers_can_be_given(table):
     assert math.isnan(rows[0][1])
     assert math.isnan(rows[1][0])
     assert rows[0][2] == 1.0
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "flow\n1.5\n-999\n-999.0\n-9.99e2\n",
-        "flow;level\n1,5;1\n-999;1\n-999,0;1\n-9,99e2;1\n",
-        "flow\n 1.5\n -999\n -999.0\n NA\n",
-    ],
-    ids=["point", "comma", "spaces"],
-)
-@pytest.mark.parametrize("marker", ["-999", "-999.0", "-999,0"])
-def test_a_number_as_missing_marker_means_that_value_however_it_is_written(table, content, marker):
-    flow = table(content, Dialect(missing=(marker,)))["flow"].to_list()
-    assert flow[0] == 1.5
-    assert all(map(math.isnan, flow[1:]))
-
-
-def test_a_boolean_may_be_a_missing_marker(table):
-    rows = table("on\ntrue\nFALSE\ntrue\n", Dialect(missing=("False",)))["on"]
-    assert rows.fill_nan(None).to_list() == [1.0, None, 1.0]
 
 
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int32])
@@ -300,48 +243,12 @@ def test_a_number_too_large_to_compute_with_is_refused_or_declared_missing(table
 
 # --- times ------------------------------------------------------------------------------------------------------------
 
-LAST = datetime(2026, 12, 31, 23, 59)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "2026-12-31T23:59",
-        "2026/12/31 23:59:00",
-        "2026.12.31 23:59",
-        "31.12.2026 23:59:00",
-        "31/12/2026 23:59",
-        "12/31/2026 11:59 PM",
-        "12/31/2026 11:59:00 pm",
-        "31-12-2026 23:59:00,000",
-    ],
-)
-def test_common_dates_are_recognized(table, text):
-    assert table(f"clock;flow\n{text};1\n")["clock"].to_list() == [LAST]
-
-
-def test_epochs_are_recognized_by_their_size(table):
-    for digits in (0, 3, 6, 9):
-        frame = table(f"time,flow\n{1709262600 * 10**digits},1\n")
-        assert frame["time"][0] == datetime(2024, 3, 1, 3, 10, tzinfo=UTC)
-    exact = table("time,flow\n1709262600123457000,1\n")["time"][0]
-    assert exact.microsecond == 123457
-
 
 def test_the_whole_column_decides_between_day_and_month(table):
     days = [f"{day:02}/01/2026" for day in range(1, 32)]
     frame = table("time,flow\n" + "".join(f"{day},1\n" for day in days))
     assert frame["time"][-1] == datetime(2026, 1, 31)
     assert frame["time"][1] == datetime(2026, 1, 2)
-
-
-def test_an_ambiguous_date_is_refused_unless_its_order_is_given(table):
-    text = "time,flow\n01/02/2026,1\n02/02/2026,1\n"
-    with pytest.raises(InputError, match="with the day or with the month first"):
-        table(text)
-    assert table(text, Dialect(date_order="day-first"))["time"][0] == datetime(2026, 2, 1)
-    assert table(text, Dialect(date_order="month-first"))["time"][0] == datetime(2026, 1, 2)
-    assert table("time,flow\n01/01/2026 00:00,1\n01/01/2026 00:01,1\n")["time"][0] == datetime(2026, 1, 1)
 
 
 def test_a_counter_may_be_kept(tmp_path):

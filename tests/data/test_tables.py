@@ -109,14 +109,6 @@ def test_bad_times_are_refused(csv_file, text, sentence):
 # --- bad cells --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cell", ["", "NA", "nan", "null"])
-def test_an_empty_cell_is_named_by_variable_and_time_step(csv_file, cell):
-    frame = read_table(csv_file(f"flow,level\n1,2\n3,{cell}\n"))
-    assert math.isnan(frame["level"][1])
-    with pytest.raises(InputError, match="Variable 'level' is nan at time step 1"):
-        as_series(frame)
-
-
 def test_an_empty_column_is_missing_not_text(csv_file):
     with pytest.raises(InputError, match="Variable 'level' is nan at time step 0"):
         as_series(read_table(csv_file("flow,level\n1,\n3,\n")))
