@@ -192,7 +192,7 @@ def test_processes_divide_the_parts_and_take_over_from_one_that_stops(broker, tm
         prepare(services[0], pump[1], names)
         stack.enter_context(fed(services[0], shared.url))
         with fed(services[1], shared.url) as second:
-            until(lambda: [len(service.ownership._parts) for service in services] == [4, 4])
+            until(lambda: [len(service.members._parts) for service in services] == [4, 4])
             shared.publish([(name, body) for body in good[:150] for name in names])
             until(
                 lambda: (
@@ -203,7 +203,7 @@ def test_processes_divide_the_parts_and_take_over_from_one_that_stops(broker, tm
             assert sum(counts) == 12
             assert min(counts) > 0
             assert second.readings > 0
-        until(lambda: len(services[0].ownership._parts) == 8)
+        until(lambda: len(services[0].members._parts) == 8)
         shared.publish([(name, body) for body in good[150:] for name in names])
         until(lambda: all(one.owned and one.scored_seq == 300 for one in services[0].streams.values()))
         services[0].recorder.flush()

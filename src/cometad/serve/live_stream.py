@@ -85,6 +85,7 @@ class LastScores:
         self._lock = threading.Lock()
         self.count = 0  # ever
         self._flagged = 0  # of those in the ring
+        self.newest: tuple[float, ...] | None = None  # time, alert score, threshold and flag
 
     def add(self, ats: Floats, cells: Floats) -> None:
         """Add times (time,) and alert scores, thresholds and flags (time, 3)."""
@@ -99,6 +100,7 @@ class LastScores:
             self._flagged += int(np.count_nonzero(cells[:, 2]) - np.count_nonzero(self._cells[places, 2]))
             self._ats[places], self._cells[places] = ats, cells
             self.count += len(ats)
+            self.newest = (float(ats[-1]), *cells[-1].tolist())
 
     @property
     def cells(self) -> Floats:
@@ -330,10 +332,9 @@ class LiveStream:
         `variables` has those of the last score; without them, those of before stay.
         """
         scoring = self.scoring
-        _, cells = scoring.last.last(1)
-        score, threshold, flagged = cells[0].tolist() if len(cells) else (None, None, False)
+        at, score, threshold, flagged = scoring.last.newest or (None, None, None, False)
         self.shown = Shown(
-            scoring.last.at(0),
+            at,
             score,
             threshold,
             bool(flagged),

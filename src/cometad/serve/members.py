@@ -146,7 +146,7 @@ class SharedMembers(Members):
         self._parts: set[tuple[str, int]] = set()
         self._reads: set[str] = set()
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="cometad-ownership", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name="cometad-members", daemon=True)
 
     # -- membership -------------------------------------------------------------------------------------------------
 

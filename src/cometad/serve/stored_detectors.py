@@ -2,20 +2,28 @@
 
 import hashlib
 import json
+import queue
+import re
+import secrets
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+import structlog
 from sqlalchemy import ColumnElement, Table, case, delete, func, select, true, update
 
 from cometad.alerting.budget import Budget
 from cometad.data.text import Layout
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
-from cometad.errors import CometadError
-from cometad.serve.fits import FitQueue
+from cometad.errors import CometadError, OutputError
 from cometad.serve.live_stream import threshold_of
 from cometad.serve.models import DetectorState, StreamSettings
 from cometad.serve.settings import Settings
@@ -23,6 +31,10 @@ from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 
 MOST_FITS = 10  # waiting or running: their readings are kept until then
+MISTAKE = 2  # exit code of the command line for bad input
+_DONE = re.compile(r"(\d+)/(\d+)")  # progress, as the command line prints it
+
+_log = structlog.get_logger("cometad.serve")
 
 
 class Missing(CometadError):
@@ -61,7 +73,7 @@ class StoredDetectors:
         """Keep a saved detector; a damaged or unknown file is refused."""
         detector = load_bytes(content, "The file")
         with self._lock:
-            if not fitted and self._fits.is_fitting(name):
+            if not fitted and name in self._fits:
                 raise Conflict(f"The detector {name!r} is being fitted. Wait until it is ready, or delete it.")
             self._check_unused(name, "Upload it under another name.")
             check_room(self._store, schema.detectors, self._most, "detectors", name)
@@ -87,9 +99,9 @@ class StoredDetectors:
         """
         with self._lock:
             self._check_unused(name, "Fit one under another name.")
-            if self._fits.is_fitting(name):
+            if name in self._fits:
                 raise Conflict(f"The detector {name!r} is being fitted already. Wait until it is ready.")
-            if self._fits.count >= MOST_FITS:
+            if len(self._fits) >= MOST_FITS:
                 raise Conflict(f"{MOST_FITS} detectors are being fitted or wait for that. Try again later.")
             check_room(self._store, schema.detectors, self._most, "detectors", name)
             row = {"name": name, "state": "fitting", "error": None, "created": time.time()}
@@ -214,3 +226,148 @@ def check_room(store: Store, table: Table, most: int, what: str, name: str = "")
         others = select(func.count()).select_from(table).where(table.c.name != name)
         if connection.execute(others).scalar_one() >= most:
             raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
+
+
+@dataclass
+class _FitJob:
+    name: str
+    file: Path  # readings to fit on, deleted afterwards
+    options: Sequence[str]  # of `cometad fit`
+    progress: float = 0.0
+    cancelled: bool = False
+    process: "subprocess.Popen[str] | None" = None  # while it runs
+
+    def cancel(self) -> None:
+        """Do not begin, or end what runs; called under the lock of the queue."""
+        self.cancelled = True
+        if self.process is not None:
+            self.process.terminate()
+
+
+class FitQueue:
+    """Fits detectors with `cometad fit`, one after the other, each in a process of its own: scoring goes on.
+
+    `done` gets the name and the saved detector, `failed` the name and why. `folder` holds what is being fitted on.
+    """
+
+    def __init__(self, folder: Path, done: Callable[..., object], failed: Callable[[str, str], None]) -> None:
+        self._folder, self._done, self._failed = folder, done, failed
+        self._queue: queue.Queue[_FitJob | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _FitJob] = {}  # running or waiting
+        self._thread = threading.Thread(target=self._run, name="cometad-fitting", daemon=True)
+        self._thread.start()
+
+    def clean_up(self) -> None:
+        """Delete what a service that was killed left behind."""
+        for file in self._folder.glob("*"):
+            file.unlink(missing_ok=True)
+
+    def keep(self, body: bytes, suffix: str) -> Path:
+        """Write a table to a file, to fit on it later."""
+        file = self._folder / f"{secrets.token_hex(8)}{suffix}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(body)
+        except OSError as error:
+            file.unlink(missing_ok=True)
+            raise OutputError(f"Cannot keep the readings to fit on: {error.strerror}. Free some space.") from error
+        return file
+
+    def begin(self, name: str, file: Path, options: Sequence[str]) -> None:
+        """Fit a detector on a file, once those before it are done; the file is deleted afterwards."""
+        job = _FitJob(name, file, options)
+        with self._lock:
+            self._jobs[name] = job
+        self._queue.put(job)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._jobs
+
+    def progress(self, name: str) -> float:
+        """How much of a fit is done, from 0 to 1."""
+        job = self._jobs.get(name)
+        return 0.0 if job is None else job.progress
+
+    def cancel(self, name: str) -> None:
+        """Stop fitting a detector."""
+        with self._lock:
+            if name in self._jobs:
+                self._jobs[name].cancel()
+
+    def stop(self) -> None:
+        """End the thread and the fit that runs; those that wait are given up."""
+        self._queue.put(None)
+        with self._lock:
+            for job in self._jobs.values():
+                job.cancel()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            try:
+                if not job.cancelled:
+                    self._fit(job)
+            except Exception as error:  # later fits must go on
+                _log.error("fit failed", detector=job.name, problem=str(error))
+                if not job.cancelled:
+                    self._tell_failure(job.name, str(error))
+            finally:
+                with self._lock:
+                    del self._jobs[job.name]
+                with suppress(OSError):
+                    job.file.unlink()
+
+    def _tell_failure(self, name: str, reason: str) -> None:
+        try:
+            self._failed(name, reason)
+        except CometadError as error:  # the database is away; at the next start, the fit counts as interrupted
+            _log.error("fit failed", detector=name, problem=str(error))
+
+    def _fit(self, job: _FitJob) -> None:
+        output = job.file.with_suffix(".comet")
+        command = [sys.executable, "-m", "cometad", "fit", str(job.file), "-o", str(output), "--force", *job.options]
+        try:
+            with subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            ) as process:
+                with self._lock:
+                    job.process = process
+                    if job.cancelled:  # meanwhile
+                        process.terminate()
+                said = _followed(job, process)
+            with self._lock:
+                job.process = None
+            if job.cancelled:
+                return
+            if process.returncode == 0:
+                self._done(job.name, output.read_bytes(), fitted=True)
+            else:
+                self._failed(job.name, _problem(said, process.returncode, job.file))
+        finally:
+            with suppress(OSError):
+                output.unlink()
+
+
+def _followed(job: _FitJob, process: "subprocess.Popen[str]") -> str:
+    """Note the progress that a fit prints; returns the last line that is something else."""
+    last = ""
+    assert process.stderr is not None
+    for line in process.stderr:
+        found = _DONE.search(line)
+        if found is not None and int(found[2]):
+            job.progress = min(int(found[1]) / int(found[2]), 1.0)
+        elif line.strip():
+            last = line.strip()
+    return last
+
+
+def _problem(said: str, code: int, file: Path) -> str:
+    """Why a fit failed: what the command line said about bad input, without the name of a temporary file."""
+    said = said.removeprefix("cometad: ")
+    if code == MISTAKE and said:
+        return said.replace(f"'{file}'", "The body").replace(str(file), "the body")
+    return f"The fit ended with code {code}. {said}".strip()

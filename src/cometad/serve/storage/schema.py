@@ -4,6 +4,8 @@ A chunk is one row of a table with packed arrays: those of single readings are j
 seconds since 1970.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -20,6 +22,16 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
+
+
+class Packed(LargeBinary):
+    """Bytes as they are: both databases take and give them, and most values are written once and rarely read."""
+
+    cache_ok = True
+
+    def bind_processor(self, dialect: Any) -> None:
+        """None: `memoryview` for each value would take longer than to write it."""
+
 
 tokens = Table(
     "tokens",
@@ -38,7 +50,7 @@ detectors = Table(
     Column("state", Text, nullable=False),  # fitting, ready or failed
     Column("kind", Text, nullable=False, default=""),
     Column("variables", Text, nullable=False, default="[]"),  # JSON
-    Column("content", LargeBinary),  # the saved detector
+    Column("content", Packed),  # the saved detector
     Column("sha256", Text, nullable=False, default=""),
     Column("error", Text),
     Column("created", Float, nullable=False),
@@ -91,8 +103,8 @@ readings = Table(
     Column("last_at", Float, nullable=False),
     Column("last_time", Text, nullable=False),  # JSON: the last time as it was sent
     Column("last_sequence", BigInteger),  # the highest number given by the sender so far
-    Column("ats", LargeBinary, nullable=False),  # float64 (reading,): its time, or when it arrived
-    Column("cells", LargeBinary, nullable=False),  # float64 (reading, variable)
+    Column("ats", Packed, nullable=False),  # float64 (reading,): its time, or when it arrived
+    Column("cells", Packed, nullable=False),  # float64 (reading, variable)
     Index("readings_by_time", "stream_id", "last_at"),
 )
 
@@ -104,8 +116,8 @@ scores = Table(
     Column("count", Integer, nullable=False),
     Column("first_at", Float, nullable=False),
     Column("last_at", Float, nullable=False),
-    Column("ats", LargeBinary, nullable=False),  # float64 (time,)
-    Column("cells", LargeBinary, nullable=False),  # float64 (time, 3): alert score, threshold, flag
+    Column("ats", Packed, nullable=False),  # float64 (time,)
+    Column("cells", Packed, nullable=False),  # float64 (time, 3): alert score, threshold, flag
     Index("scores_by_time", "stream_id", "last_at"),
 )
 
@@ -115,7 +127,7 @@ snapshots = Table(
     Column("stream_id", Integer, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, nullable=False),  # the next reading
     Column("verdict", Integer, nullable=False),  # the last verdict it knows; 0 if there is none
-    Column("content", LargeBinary, nullable=False),
+    Column("content", Packed, nullable=False),
 )
 
 events = Table(
@@ -138,7 +150,7 @@ events = Table(
     Column("level", Text, nullable=False, server_default="alert"),  # or notice
     Column("new_level", Boolean, nullable=False, server_default=false()),
     Column("variables", Text, nullable=False),  # JSON: the highest ones at its peak
-    Column("profile", LargeBinary, nullable=False),  # float32 (variable,): scores at its peak
+    Column("profile", Packed, nullable=False),  # float32 (variable,): scores at its peak
     Column("explanation", Text),  # JSON; kept once the event is closed
     Column("verdict", Text),
     Column("verdict_at", Float),
@@ -167,7 +179,7 @@ set_aside = Table(
     Column("at", Float, nullable=False),
     Column("stream", Text, nullable=False),  # empty if it is not known
     Column("place", Text, nullable=False),  # in the source
-    Column("content", LargeBinary, nullable=False),  # the beginning of the message
+    Column("content", Packed, nullable=False),  # the beginning of the message
     Column("reason", Text, nullable=False),
 )
 
