@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cli_case import done
 from cometad.baselines import BASELINES
-from cometad.cli import main
 from cometad.network import OneCycle
 from contract import FRESH, NAMES, NORMAL
 from tiny import TINY
@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def inside(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
@@ -30,12 +30,11 @@ def sets(name):
     return [*given, "--steps", "4"] if name in TINY else given
 
 
-@pytest.mark.usefixtures("inside")
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
-    assert main(["fit", "normal.csv", "-o", f"{name}.model", "--detector", name, "--seed", "3", *sets(name)]) == 0
-    assert "Fitted on 500 readings of 3 variables" in capsys.readouterr().out
-    assert main(["score", f"{name}.model", "fresh.csv", "-o", f"{name}.csv"]) == 0
+def test_a_baseline_is_fitted_and_scores(name, folder):
+    fits = ("fit", "normal.csv", "-o", f"{name}.model", "--detector", name, "--seed", "3", *sets(name))
+    assert "Fitted on 500 readings of 3 variables" in done(*fits).out
+    done("score", f"{name}.model", "fresh.csv", "-o", f"{name}.csv")
     table = pl.read_csv(f"{name}.csv")
     assert table.columns == ["step", "score", "alert_score", "threshold", "anomaly"]
     detector = BASELINES[name].load(folder / f"{name}.model")
@@ -44,41 +43,6 @@ def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
     assert np.array_equal(table["anomaly"].to_numpy(), detector.predict(FRESH))
 
 
-@pytest.mark.usefixtures("inside")
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (
-            ["fit", "normal.csv", "-o", "x", "--detector", "knm"],
-            "Unknown detector 'knm'. Did you mean knn? Available: comet, network, random,",
-        ),
-        (["fit", "normal.csv", "-o", "x", "--detector", "knn", "--steps", "3"], "knn is not trained in steps"),
-        (
-            ["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--set", "dims=3"],
-            "Unknown hyperparameter 'dims'. Did you mean dim?",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--preset", "paper", "--dataset", "MSL"],
-            "--dataset selects sizes of comet, not of vtt",
-        ),
-        (["fit", "normal.csv", "-o", "x", "--detector", "pca", "--set", "seed=3"], "Unknown hyperparameter 'seed'"),
-    ],
-)
-def test_a_mistake_is_reported_in_a_sentence(arguments, words, capsys):
-    assert main(arguments) == 2
-    stderr = capsys.readouterr().err
-    assert words in stderr
-    assert stderr.count("\n") == 1
-
-
-@pytest.mark.usefixtures("inside")
-def test_a_stream_is_refused(capsys):
-    BASELINES["pca"]().fit(NORMAL).save("pca.model")
-    assert main(["stream", "pca.model"]) == 2
-    assert "'pca.model' holds a PcaError, which cannot score a stream. Use cometad score." in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("inside")
 def test_steps_keep_the_learning_rate_of_the_detector():
-    assert main(["fit", "normal.csv", "-o", "vtt.model", "--detector", "vtt", *sets("vtt")]) == 0
+    done("fit", "normal.csv", "-o", "vtt.model", "--detector", "vtt", *sets("vtt"))
     assert BASELINES["vtt"].load("vtt.model").schedule == OneCycle(4, BASELINES["vtt"]().schedule.learning_rate)

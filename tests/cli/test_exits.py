@@ -13,10 +13,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cli_case import deadline, table_of_readings
-from cometad.cli import main
+from cli_case import COMETAD, TIMEOUT, deadline, done, fitted, in_shell, refused, run, table_of_readings
 
-TIMEOUT = 300  # seconds, for a process on a slow machine
 ODD = "fl\x1b[31mow"  # turns a terminal red
 CLOSED = "cometad: Standard output is closed. Redirect it to a file instead.\n"
 
@@ -24,11 +22,9 @@ CLOSED = "cometad: Standard output is closed. Redirect it to a file instead.\n"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Readings, and a detector of them."""
-    folder = tmp_path_factory.mktemp("exits")
-    table_of_readings(300, seed=0).rename({"flow": ODD}).write_csv(folder / "normal.csv")
-    raised = pl.col("flow") + 5 * pl.int_range(pl.len()).is_between(30, 40)
-    table_of_readings(60, seed=1).with_columns(raised).rename({"flow": ODD}).write_csv(folder / "today.csv")
-    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet")]) == 0
+    folder = fitted(tmp_path_factory.mktemp("exits"), flow=ODD)
+    raised = pl.col(ODD) + 5 * pl.int_range(pl.len()).is_between(30, 40)
+    pl.read_csv(folder / "today.csv").with_columns(raised).write_csv(folder / "today.csv")
     return folder
 
 
@@ -45,24 +41,18 @@ def whole(made, tmp_path_factory):
     """What commands write when all standard streams are open, by name."""
     folder = tmp_path_factory.mktemp("whole")
     model = str(made / "plant.comet")
-    assert main(["score", model, str(made / "today.csv"), "-o", str(folder / "new.csv")]) == 0
-    assert run(f"cometad stream {model} -o {folder}/new.jsonl < {made}/today.csv").returncode == 0
+    done("score", model, made / "today.csv", "-o", folder / "new.csv")
+    done("stream", model, "-o", folder / "new.jsonl", stdin=(made / "today.csv").read_bytes())
     files = {name: (folder / name).read_bytes() for name in ("new.csv", "new.jsonl")}
     return files | {"new.comet": (made / "plant.comet").read_bytes()}
 
 
-def run(command: str) -> subprocess.CompletedProcess:
-    """Run `cometad ...` in a shell."""
-    full = f"{sys.executable} -m {command}"
-    return subprocess.run(full, shell=True, capture_output=True, text=True, timeout=TIMEOUT, executable="/bin/bash")
-
-
 @pytest.mark.parametrize("command", ["stream plant.comet", "score plant.comet -"])
 def test_a_closed_input_is_named(folder, command):
-    ended = run(f"cometad {command} <&-")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("cometad: Standard input is closed. Send ")
-    assert ended.stderr.count("\n") == 1
+    code, out, err = in_shell(f"cometad {command} <&-")
+    assert (code, out) == (2, "")
+    assert err.startswith("cometad: Standard input is closed. Send ")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -76,9 +66,7 @@ def test_a_closed_input_is_named(folder, command):
     ],
 )
 def test_results_are_not_printed_on_a_closed_output(folder, command):
-    ended = run(f"cometad {command} >&-")
-    said = [line for line in ended.stderr.splitlines(keepends=True) if "Compiling for this machine" not in line]
-    assert (ended.returncode, "".join(said)) == (2, CLOSED)
+    assert in_shell(f"cometad {command} >&-") == (2, "", CLOSED)
 
 
 @pytest.mark.parametrize(
@@ -91,24 +79,19 @@ def test_results_are_not_printed_on_a_closed_output(folder, command):
 )
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_a_file_is_written_also_without_standard_output_or_error(folder, whole, command, output, closed):
-    ended = run(f"cometad {command} {closed}")
-    assert ended.returncode == 0
+    assert in_shell(f"cometad {command} {closed}").code == 0
     assert Path(output).read_bytes() == whole[output]
 
 
 def test_a_mistake_has_its_exit_code_also_without_standard_error(folder):
-    ended = run("cometad score plant.comet nowhere.csv 2>&-")
-    assert (ended.returncode, ended.stdout) == (2, "")
+    assert in_shell("cometad score plant.comet nowhere.csv 2>&-") == (2, "", "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("command", ["--version", "--help"])
 def test_a_full_output_is_named(folder, command):
-    ended = run(f"cometad {command} > /dev/full")
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        "cometad: Cannot write the output: No space left on device. Free some space or write elsewhere.\n"
-    )
+    sentence = "cometad: Cannot write the output: No space left on device. Free some space or write elsewhere.\n"
+    assert in_shell(f"cometad {command} > /dev/full") == (2, "", sentence)
 
 
 def test_a_full_folder_for_temporary_files_is_named(folder):
@@ -139,7 +122,7 @@ def test_a_full_folder_for_temporary_files_is_named(folder):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_folder_that_may_not_be_searched_is_named(folder, monkeypatch, capsys, arguments, problem):
+def test_a_folder_that_may_not_be_searched_is_named(folder, monkeypatch, arguments, problem):
     (folder / "locked").mkdir()
     for name in ("today.csv", "plant.comet"):
         shutil.copy(name, folder / "locked")
@@ -152,10 +135,7 @@ def test_a_folder_that_may_not_be_searched_is_named(folder, monkeypatch, capsys,
         return real(path, *args, **kwargs)
 
     monkeypatch.setattr("os.stat", stat)
-    assert main(list(arguments)) == 2
-    stderr = capsys.readouterr().err
-    assert problem in stderr
-    assert stderr.count("\n") == 1
+    assert refused(problem, *arguments).err.count("\n") == 1
 
 
 LONG = "n" * 300
@@ -171,35 +151,30 @@ LONG = "n" * 300
     ],
     ids=["data", "model", "output", "snapshot"],
 )
-def test_a_name_that_is_too_long_is_refused(folder, capsys, arguments):
-    assert main(list(arguments)) == 2
-    stderr = capsys.readouterr().err
-    assert "File name too long" in stderr
-    assert stderr.count("\n") == 1
+def test_a_name_that_is_too_long_is_refused(folder, arguments):
+    assert refused("File name too long", *arguments).err.count("\n") == 1
 
 
-def test_a_loop_of_links_is_no_output(folder, capsys):
+def test_a_loop_of_links_is_no_output(folder):
     (folder / "loop.csv").symlink_to("loop.csv")
-    assert main(["score", "plant.comet", "today.csv", "-o", "loop.csv", "--events", "e.csv"]) == 2
-    assert "Cannot write 'loop.csv': Too many levels of symbolic links." in capsys.readouterr().err
+    sentence = "Cannot write 'loop.csv': Too many levels of symbolic links."
+    refused(sentence, "score", "plant.comet", "today.csv", "-o", "loop.csv", "--events", "e.csv")
     assert (folder / "loop.csv").is_symlink()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
-def test_a_pipe_or_a_device_is_no_detector(folder, capsys, make):
+def test_a_pipe_or_a_device_is_no_detector(folder, make):
     make(folder / "odd.comet")
-    assert main(["score", "odd.comet", "today.csv"]) == 2
-    assert "The detector 'odd.comet' is a pipe or a device, not a file." in capsys.readouterr().err
+    refused("The detector 'odd.comet' is a pipe or a device, not a file.", "score", "odd.comet", "today.csv")
 
 
-def test_an_archive_is_no_array(folder, capsys):
+def test_an_archive_is_no_array(folder):
     (folder / "z.npy").write_bytes(b"PK\3\4junk")
-    assert main(["evaluate", "z.npy", "z.npy"]) == 2
-    assert "Cannot read 'z.npy' as an array." in capsys.readouterr().err
+    refused("Cannot read 'z.npy' as an array.", "evaluate", "z.npy", "z.npy")
 
 
 def test_sigterm_leaves_no_temporary_file(folder):
-    command = [sys.executable, "-m", "cometad", "score", "plant.comet", "long.csv", "-o", "scores.parquet"]
+    command = [*COMETAD, "score", "plant.comet", "long.csv", "-o", "scores.parquet"]
     table_of_readings(200_000, seed=1).rename({"flow": ODD}).write_csv("long.csv")
     with deadline(TIMEOUT), subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not list(folder.glob(".cometad-*.parts/0.parquet")):
@@ -212,8 +187,8 @@ def test_sigterm_leaves_no_temporary_file(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["long.csv", "normal.csv", "plant.comet", "today.csv"]
 
 
-def test_names_do_not_control_a_terminal_but_are_exact_in_a_file(folder, capsys):
-    command = [sys.executable, "-m", "cometad", "score", "plant.comet", "today.csv"]
+def test_names_do_not_control_a_terminal_but_are_exact_in_a_file(folder):
+    command = [*COMETAD, "score", "plant.comet", "today.csv"]
     ours, theirs = pty.openpty()
     with deadline(TIMEOUT), subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL) as process:
         os.close(theirs)
@@ -227,20 +202,18 @@ def test_names_do_not_control_a_terminal_but_are_exact_in_a_file(folder, capsys)
     assert process.returncode == 0
     assert ODD.encode() not in shown
     assert rb"fl\x1b[31mow" in shown
-    assert main(["score", "plant.comet", "today.csv", "-o", "scores.csv"]) == 0
+    done("score", "plant.comet", "today.csv", "-o", "scores.csv")
     assert ODD in pl.read_csv("scores.csv")["variable"].to_list()
-    assert main(["score", "plant.comet", "today.csv"]) == 0
-    assert capsys.readouterr().out == Path("scores.csv").read_text()
+    assert done("score", "plant.comet", "today.csv").out == Path("scores.csv").read_text()
 
 
 def test_names_do_not_put_control_characters_into_a_report(folder):
-    assert main(["report", "plant.comet", "today.csv", "-o", "report.html"]) == 0
+    done("report", "plant.comet", "today.csv", "-o", "report.html")
     page = Path("report.html").read_text()
     assert "\x1b" not in page
     assert r"fl\x1b[31mow" in page
 
 
-def test_the_json_of_a_check_names_what_cannot_be_read(folder, capsys):
+def test_the_json_of_a_check_names_what_cannot_be_read(folder):
     (folder / "loop.csv").symlink_to("loop.csv")
-    assert main(["check", "loop.csv", "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["ok"] is False
+    assert json.loads(run("check", "loop.csv", "--json").out)["ok"] is False

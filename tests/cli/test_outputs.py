@@ -1,34 +1,24 @@
 """No output destroys anything: not an input, not another output, not a file that cometad did not write."""
 
-import io
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from cli_case import table_of_readings
-from cometad.cli import main
+from cli_case import done, fitted, in_shell, refused
 from cometad.cli.paths import KINDS, is_ours
-
-COMETAD = [sys.executable, "-m", "cometad"]
-TIMEOUT = 300  # seconds, for a process on a slow machine
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """One file of each kind that cometad writes, and readings."""
-    folder = tmp_path_factory.mktemp("outputs")
-    table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
-    table_of_readings(60, seed=1).write_csv(folder / "today.csv")
-    model, today = str(folder / "plant.comet"), str(folder / "today.csv")
-    assert main(["fit", str(folder / "normal.csv"), "-o", model]) == 0
-    assert main(["score", model, today, "-o", str(folder / "s.csv"), "--events", str(folder / "e.csv")]) == 0
-    assert main(["score", model, today, "-o", str(folder / "s.parquet"), "--events", str(folder / "e.parquet")]) == 0
-    assert main(["report", model, today, "-o", str(folder / "r.html")]) == 0
+    folder = fitted(tmp_path_factory.mktemp("outputs"))
+    model, today = folder / "plant.comet", folder / "today.csv"
+    for ending in ("csv", "parquet"):
+        done("score", model, today, "-o", folder / f"s.{ending}", "--events", folder / f"e.{ending}")
+    done("report", model, today, "-o", folder / "r.html")
     return folder
 
 
@@ -40,7 +30,6 @@ def folder(made, tmp_path, monkeypatch):
     os.link(tmp_path / "today.csv", tmp_path / "hard.csv")
     (tmp_path / "model_link.csv").symlink_to("plant.comet")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     return tmp_path
 
 
@@ -48,16 +37,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def refused(folder: Path, capsys, *arguments: str) -> str:
+def untouched(sentence: str, *arguments: object) -> str:
     """The sentence with which a command is refused, before it changes anything."""
-    before = contents(folder)
-    capsys.readouterr()
-    assert main(list(arguments)) == 2
-    stderr = capsys.readouterr().err
-    assert stderr.startswith("cometad: ")
-    assert stderr.count("\n") == 1  # no work was begun
-    assert contents(folder) == before
-    return stderr
+    before = contents(Path())
+    ended = refused(sentence, *arguments)
+    assert ended.err.count("\n") == 1  # no work was begun
+    assert contents(Path()) == before
+    return ended.err
 
 
 SCORE = ("score", "plant.comet", "today.csv")
@@ -83,16 +69,14 @@ SCORE = ("score", "plant.comet", "today.csv")
     ids=" ".join,
 )
 @pytest.mark.parametrize("force", [False, True])
-def test_an_input_is_never_overwritten(folder, capsys, arguments, force):
-    stderr = refused(folder, capsys, *arguments, *["--force"] * force)
-    assert "would overwrite the input" in stderr
+@pytest.mark.usefixtures("folder")
+def test_an_input_is_never_overwritten(arguments, force):
+    untouched("would overwrite the input", *arguments, *["--force"] * force)
 
 
-def test_a_report_does_not_overwrite_its_data(folder, capsys):
+def test_a_report_does_not_overwrite_its_data(folder):
     (folder / "today.html").symlink_to("today.csv")
-    assert "would overwrite the input 'today.csv'" in refused(
-        folder, capsys, "report", "plant.comet", "today.csv", "-o", "today.html"
-    )
+    untouched("would overwrite the input 'today.csv'", "report", "plant.comet", "today.csv", "-o", "today.html")
 
 
 @pytest.mark.parametrize(
@@ -105,12 +89,11 @@ def test_a_report_does_not_overwrite_its_data(folder, capsys):
     ],
     ids=" ".join,
 )
-def test_two_outputs_are_two_files(folder, capsys, arguments):
+def test_two_outputs_are_two_files(folder, arguments):
     (folder / "s_link.csv").symlink_to("s.csv")
     (folder / "dangling.csv").symlink_to("both.csv")
     before = sorted(folder.iterdir())
-    assert main(list(arguments)) == 2
-    assert "Two outputs cannot both go to" in capsys.readouterr().err
+    refused("Two outputs cannot both go to", *arguments)
     assert sorted(folder.iterdir()) == before
 
 
@@ -130,13 +113,11 @@ def test_two_outputs_are_two_files(folder, capsys, arguments):
     ],
     ids=str,
 )
-def test_a_file_that_another_command_wrote_is_refused(folder, capsys, arguments, kind):
+def test_a_file_that_another_command_wrote_is_refused(folder, arguments, kind):
     (folder / "index.html").write_text("<!doctype html><title>My page</title>")
     shutil.copy(folder / "index.html", folder / "report.html")
     pl.read_csv("today.csv").write_parquet("theirs.parquet")
-    stderr = refused(folder, capsys, *arguments)
-    assert f"exists and is not {kind} written by cometad" in stderr
-    assert "--force" in stderr
+    assert "--force" in untouched(f"exists and is not {kind} written by cometad", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +135,7 @@ def test_a_file_that_another_command_wrote_is_refused(folder, capsys, arguments,
 def test_its_own_earlier_output_is_replaced(folder, arguments):
     (folder / "empty.csv").touch()
     before = contents(folder)["normal.csv"]
-    assert main(list(arguments)) == 0
+    done(*arguments)
     assert (contents(folder)["normal.csv"] == before) == ("--force" not in arguments)
 
 
@@ -175,37 +156,30 @@ def test_the_files_of_0_1_are_recognized(folder):
     assert is_ours(fixtures / "comet.comet", "detector")
 
 
-def test_a_damaged_parquet_file_is_not_ours(folder, capsys):
+def test_a_damaged_parquet_file_is_not_ours(folder):
     (folder / "damaged.parquet").write_bytes((folder / "s.parquet").read_bytes()[:100])
-    assert "exists and is not a table of scores" in refused(folder, capsys, *SCORE, "-o", "damaged.parquet")
+    untouched("exists and is not a table of scores", *SCORE, "-o", "damaged.parquet")
 
 
 @pytest.mark.parametrize("redirection", [">> today.csv", "1<> today.csv"])
 def test_standard_output_does_not_go_into_the_input(folder, redirection):
     before = contents(folder)
-    command = f"{' '.join(COMETAD)} score plant.comet today.csv {redirection}"
-    ended = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=TIMEOUT)
-    assert ended.returncode == 2
-    assert ended.stderr == "cometad: Standard output is redirected to the input 'today.csv'. Choose another file.\n"
+    sentence = "cometad: Standard output is redirected to the input 'today.csv'. Choose another file.\n"
+    assert in_shell(f"cometad score plant.comet today.csv {redirection}") == (2, "", sentence)
     assert contents(folder) == before
 
 
 @pytest.mark.parametrize("option", ["-o", "--snapshot"])
 def test_a_stream_does_not_overwrite_the_file_it_reads(folder, option):
     before = contents(folder)
-    command = f"{' '.join(COMETAD)} stream plant.comet {option} today.csv --force < today.csv"
-    ended = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=TIMEOUT)
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        "cometad: The output 'today.csv' would overwrite the input on standard input. Choose another file.\n"
-    )
+    sentence = "cometad: The output 'today.csv' would overwrite the input on standard input. Choose another file.\n"
+    assert in_shell(f"cometad stream plant.comet {option} today.csv --force < today.csv") == (2, "", sentence)
     assert contents(folder) == before
 
 
-def test_a_device_is_not_replaced_by_a_file(folder, capsys):
+def test_a_device_is_not_replaced_by_a_file(folder):
     os.mkfifo(folder / "pipe.csv")
-    assert main([*SCORE, "-o", "pipe.csv", "--force"]) == 2
-    assert "it is not a regular file" in capsys.readouterr().err
+    refused("it is not a regular file", *SCORE, "-o", "pipe.csv", "--force")
     assert (folder / "pipe.csv").is_fifo()
 
 
@@ -230,20 +204,20 @@ def days(folder):
         ("report", "-o", "page.html"),
     ],
 )
-def test_a_file_of_an_input_folder_or_pattern_is_never_overwritten(days, capsys, data, verb, option, output):
+def test_a_file_of_an_input_folder_or_pattern_is_never_overwritten(days, data, verb, option, output):
     Path("page.html").symlink_to("days/d1.csv")
     before = contents(days)
     model = [] if verb == "fit" else ["plant.comet"]
-    assert main([verb, *model, data, option, output, "--force"]) == 2
-    assert f"The output '{output}' would overwrite the input 'days/d" in capsys.readouterr().err
+    sentence = f"The output '{output}' would overwrite the input 'days/d"
+    refused(sentence, verb, *model, data, option, output, "--force")
     assert contents(days) == before
 
 
 @pytest.mark.parametrize("data", ["days", "days/*", "**/*.csv"])
-def test_a_new_file_does_not_become_an_input(days, capsys, data):
+def test_a_new_file_does_not_become_an_input(days, data):
     before = contents(days)
-    assert main(["score", "plant.comet", data, "-o", "days/scores.csv", "--force"]) == 2
-    assert f"'days/scores.csv' would itself be one of the inputs '{data}' the next time" in capsys.readouterr().err
+    sentence = f"'days/scores.csv' would itself be one of the inputs '{data}' the next time"
+    refused(sentence, "score", "plant.comet", data, "-o", "days/scores.csv", "--force")
     assert contents(days) == before
 
 
@@ -251,9 +225,9 @@ def test_an_input_folder_may_hold_outputs_that_are_no_tables(days):
     (days / "d2.csv").unlink()
     shutil.copy("normal.csv", days / "d1.csv")
     (days / "more").mkdir()
-    assert main(["fit", "days", "-o", "days/plant.comet"]) == 0
-    assert main(["score", "plant.comet", "days/*.csv", "-o", "days/more/scores.csv"]) == 0
-    assert main(["report", "plant.comet", "days", "-o", "days/report.html"]) == 0
+    done("fit", "days", "-o", "days/plant.comet")
+    done("score", "plant.comet", "days/*.csv", "-o", "days/more/scores.csv")
+    done("report", "plant.comet", "days", "-o", "days/report.html")
 
 
 @pytest.mark.parametrize(
@@ -268,12 +242,10 @@ def test_an_input_folder_may_hold_outputs_that_are_no_tables(days):
     ],
     ids=" ".join,
 )
-def test_no_verb_prints_into_its_input(days, monkeypatch, capsys, arguments):
+def test_no_verb_prints_into_its_input(days, arguments):
     before = contents(days)
     with (days / "d1.csv").open("a") as printed:
-        monkeypatch.setattr("sys.stdout", printed)
-        assert main(list(arguments)) == 2
-    assert "Standard output is redirected to the input 'days/d1.csv'" in capsys.readouterr().err
+        refused("Standard output is redirected to the input 'days/d1.csv'", *arguments, stdout=printed)
     assert contents(days) == before
 
 
@@ -281,22 +253,22 @@ def test_hidden_files_of_others_survive(folder):
     (folder / "more").mkdir()
     shutil.copy(folder / "today.csv", folder / "more" / ".cometad-input.csv")
     (folder / "more" / ".cometad-notes").write_text("keep")
-    assert main(["score", "plant.comet", "more/.cometad-input.csv", "-o", "more/s.csv"]) == 0
+    done("score", "plant.comet", "more/.cometad-input.csv", "-o", "more/s.csv")
     assert sorted(contents(folder / "more")) == [".cometad-input.csv", ".cometad-notes", "s.csv"]
 
 
 @pytest.mark.parametrize("arguments", [("score", "plant.comet", "NAME"), ("score", "NAME", "today.csv")], ids=" ".join)
-def test_an_input_that_would_be_deleted_is_refused(folder, capsys, arguments):
+def test_an_input_that_would_be_deleted_is_refused(folder, arguments):
     name = ".cometad-4711-0123456789abcdef.csv"
     shutil.copy(folder / ("today.csv" if arguments[2] == "NAME" else "plant.comet"), folder / name)
     given = [name if word == "NAME" else word for word in arguments]
-    assert "is a temporary file of cometad" in refused(folder, capsys, *given, "-o", "new.csv")
+    untouched("is a temporary file of cometad", *given, "-o", "new.csv")
 
 
 def test_a_link_as_output_is_written_through(folder):
     (folder / "more").mkdir()
     (folder / "link.csv").symlink_to("more/s.csv")
-    assert main([*SCORE, "-o", "link.csv"]) == 0
+    done(*SCORE, "-o", "link.csv")
     assert (folder / "link.csv").is_symlink()
     assert (folder / "more" / "s.csv").read_bytes() == (folder / "s.csv").read_bytes()
 
@@ -308,16 +280,16 @@ def test_a_link_as_output_is_written_through(folder):
         ("plant.comet", ("fit", "normal.csv", "-o", "plant.comet")),
     ],
 )
-def test_a_read_only_output_needs_force_and_stays_read_only(folder, capsys, name, arguments):
+def test_a_read_only_output_needs_force_and_stays_read_only(folder, name, arguments):
     (folder / name).touch()
     (folder / name).chmod(0o444)
-    assert f"'{name}' is read-only" in refused(folder, capsys, *arguments)
-    assert main([*arguments, "--force"]) == 0
+    untouched(f"'{name}' is read-only", *arguments)
+    done(*arguments, "--force")
     assert (folder / name).stat().st_mode & 0o777 == 0o444
 
 
-def test_a_read_only_snapshot_is_refused(folder, capsys):
+def test_a_read_only_snapshot_is_refused(folder):
     arguments = ("stream", "plant.comet", "--snapshot", "state")
-    assert main(list(arguments)) == 0
+    done(*arguments)
     (folder / "state").chmod(0o444)
-    assert "'state' is read-only" in refused(folder, capsys, *arguments)
+    untouched("'state' is read-only", *arguments)

@@ -14,18 +14,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cli_case import NETWORK, deadline, table_of_readings
+from cli_case import COMETAD, NETWORK, TIMEOUT, Ended, deadline, done, refused, run, table_of_readings
 from cometad import Alerts, Budget, Comet, NetworkComet, Quantile
-from cometad.cli import main
 from cometad.data.text import Layout, Reading, readings
 from cometad.errors import InputError
 from cometad.live.lines import Interrupts
 from cometad.live.session import Clock
 from cometad.network.schedules import OneCycle
 from cometad.views import Activity, Forecast
-
-COMETAD = [sys.executable, "-m", "cometad"]
-TIMEOUT = 300  # seconds, for a process on a slow machine
 
 
 @pytest.fixture(scope="module")
@@ -39,25 +35,15 @@ def folder(tmp_path_factory):
     today.write_parquet(folder / "today.parquet")
     today.with_columns(pl.col("time").dt.to_string("iso:strict")).write_ndjson(folder / "today.jsonl")
     for name, options in (("plant.comet", []), ("network.comet", NETWORK)):
-        assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / name), *options]) == 0
-    arguments = [str(folder / name) for name in ("plant.comet", "today.csv", "scores.csv")]
-    assert main(["score", *arguments[:2], "-o", arguments[2]]) == 0
+        done("fit", folder / "normal.csv", "-o", folder / name, *options)
+    done("score", folder / "plant.comet", folder / "today.csv", "-o", folder / "scores.csv")
     return folder
 
 
-@pytest.fixture
-def run(folder, monkeypatch, capsys):
-    """Run a verb inside the folder; its exit code, stdout and stderr."""
+@pytest.fixture(autouse=True)
+def inside(folder, monkeypatch):
+    """Tests run in the folder."""
     monkeypatch.chdir(folder)
-
-    def run(*arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
-        capsys.readouterr()
-        content = stdin.encode() if isinstance(stdin, str) else stdin
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-        code = main(list(arguments))
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
@@ -66,15 +52,6 @@ def ctrl_c_raises():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def _refused(result: tuple[int, str, str], sentence: str) -> None:
-    code, _, stderr = result
-    assert code == 2, stderr
-    last = stderr.strip().splitlines()[-1]
-    assert last.startswith("cometad: ")
-    assert sentence in last
-    assert "Traceback" not in stderr
 
 
 # --- help -------------------------------------------------------------------------------------------------------------
@@ -89,34 +66,14 @@ def test_help_does_not_load_torch_or_scikit_learn():
     assert "Example: cometad fit normal.csv -o plant.comet" in shown.stdout
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        *([verb] for verb in ("demo", "check", "fit", "score", "explain", "report", "evaluate", "stream")),
-        *(["data", verb] for verb in ("list", "check")),
-        *(["bench", verb] for verb in ("list", "run", "report")),
-    ],
-    ids=" ".join,
-)
-def test_every_verb_has_help_with_an_example(run, verb):
-    code, shown, _ = run(*verb, "--help")
-    assert code == 0
-    assert f"cometad {' '.join(verb)}" in shown.partition("Example: ")[2]
-
-
-def test_without_a_verb_help_is_shown(run):
-    assert run() == run("--help")
-    assert "stream" in run()[1]
-
-
-def test_the_version_is_shown(run):
+def test_the_version_is_shown():
     assert run("--version")[:2] == (0, "cometad 0.2.0\n")
 
 
 # --- fit and score ----------------------------------------------------------------------------------------------------
 
 
-def test_fit_on_the_command_line_equals_fit_in_python(run, folder):
+def test_fit_on_the_command_line_equals_fit_in_python(folder):
     parameters = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16}
     network = NetworkComet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
     for detector, name in ((Comet(), "plant.comet"), (network, "network.comet")):
@@ -124,18 +81,17 @@ def test_fit_on_the_command_line_equals_fit_in_python(run, folder):
         assert (folder / "python.comet").read_bytes() == (folder / name).read_bytes()
 
 
-def test_the_options_of_comet_are_its_parameters(run, folder):
+def test_the_options_of_comet_are_its_parameters():
     options = ("--views", "forecast:4,activity", "--no-trim", "--seed", "3", "--set", "pooling=8")
-    assert run("fit", "normal.csv", "-o", "other.comet", *options, "--set", "smoothing=[16]")[0] == 0
+    done("fit", "normal.csv", "-o", "other.comet", *options, "--set", "smoothing=[16]")
     expected = Comet(views=(Forecast(4), Activity()), trim=False, seed=3, pooling=8, smoothing=(16,))
     assert Comet.load("other.comet").get_params() == expected.get_params()
 
 
-def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings(run, folder):
+def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings():
     table = pl.read_csv("normal.csv").with_row_index("id")
     table.write_csv("counted.csv")
-    code, _, stderr = run("fit", "counted.csv", "-o", "counted.comet")
-    assert code == 0
+    _, _, stderr = done("fit", "counted.csv", "-o", "counted.comet")
     assert (
         "cometad: 'id' only grows or only falls: its increments are scored instead of its readings. To score the "
         "readings, pass --no-trends." in stderr
@@ -149,10 +105,9 @@ def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings(ru
     assert not Comet.load("plain.comet").trends
 
 
-def test_left_out_stretches_are_listed_with_their_times(run, folder):
+def test_left_out_stretches_are_listed_with_their_times():
     both = ("--exclude", "40..60", "--exclude", "2024-03-01T02:00:00..2024-03-01 02:30")
-    code, _, stderr = run("fit", "normal.csv", "-o", "other.comet", "--no-trim", *both)
-    assert code == 0
+    _, _, stderr = done("fit", "normal.csv", "-o", "other.comet", "--no-trim", *both)
     stretches = Comet.load("other.comet").trimmed_
     assert [(stretch.start, stretch.stop) for stretch in stretches] == [(40, 60), (120, 150)]
     said = [line for line in stderr.splitlines() if "Left out" in line]
@@ -162,14 +117,14 @@ def test_left_out_stretches_are_listed_with_their_times(run, folder):
     ]
 
 
-def test_only_the_first_of_many_left_out_stretches_are_listed(run, folder):
+def test_only_the_first_of_many_left_out_stretches_are_listed():
     many = [word for start in range(10, 130, 10) for word in ("--exclude", f"{start}..{start + 2}")]
     _, _, stderr = run("fit", "normal.csv", "-o", "other.comet", "--no-trim", *many)
     assert stderr.count("Left out of training: ") == 10
     assert "2 more stretches were left out; cometad report lists all of them." in stderr
 
 
-def test_fit_ends_with_a_summary(run, folder):
+def test_fit_ends_with_a_summary():
     preset = ("--preset", "paper", "--dataset", "WADI")
     code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", *NETWORK, *preset)
     threshold = NetworkComet.load("other.comet").threshold_
@@ -195,17 +150,17 @@ def test_score_gives_one_row_per_reading(folder):
     assert scores.row(70, named=True)["variable"] == "flow"
 
 
-def test_the_two_scores_of_a_network_are_equal(run, folder):
-    assert run("score", "network.comet", "today.csv", "-o", "network_scores.csv")[0] == 0
+def test_the_two_scores_of_a_network_are_equal():
+    done("score", "network.comet", "today.csv", "-o", "network_scores.csv")
     scores = pl.read_csv("network_scores.csv")
     detector = NetworkComet.load("network.comet")
     np.testing.assert_array_equal(scores["score"], detector.decision_function(pl.read_parquet("today.parquet")))
     assert scores["score"].equals(scores["alert_score"])
 
 
-def test_the_threshold_of_a_row_is_the_one_in_force_there(run, folder):
+def test_the_threshold_of_a_row_is_the_one_in_force_there(folder):
     rule = ("--threshold", "drifting-spot:1e-3")
-    assert run("score", "plant.comet", "today.csv", "-o", "drifting.csv", *rule)[0] == 0
+    done("score", "plant.comet", "today.csv", "-o", "drifting.csv", *rule)
     scores = pl.read_csv("drifting.csv")
     assert scores["threshold"].n_unique() > 1
     assert scores["anomaly"].to_list() == (scores["alert_score"] > scores["threshold"]).cast(int).to_list()
@@ -213,7 +168,7 @@ def test_the_threshold_of_a_row_is_the_one_in_force_there(run, folder):
     assert [line["threshold"] for line in _answers(shown)] == scores["threshold"].to_list()
 
 
-def test_scores_are_the_same_from_and_to_every_format(run, folder):
+def test_scores_are_the_same_from_and_to_every_format(folder):
     text = (folder / "scores.csv").read_text()
     assert run("score", "plant.comet", "today.csv")[:2] == (0, text)
     assert run("score", "plant.comet", "today.parquet")[:2] == (0, text)
@@ -235,12 +190,12 @@ def long(folder):
     return folder
 
 
-def test_a_file_of_several_blocks_is_scored_like_the_whole_series(run, long):
+def test_a_file_of_several_blocks_is_scored_like_the_whole_series(long):
     readings = pl.read_csv(long / "long.csv")
     readings.write_parquet(long / "long.parquet")
     detector = Comet.load(long / "fast.comet")
-    assert run("score", "fast.comet", "long.csv", "-o", "long_scores.csv")[0] == 0
-    assert run("score", "fast.comet", "long.parquet", "-o", "long_scores.parquet")[0] == 0
+    done("score", "fast.comet", "long.csv", "-o", "long_scores.csv")
+    done("score", "fast.comet", "long.parquet", "-o", "long_scores.parquet")
     scores = pl.read_csv("long_scores.csv")
     assert pl.read_parquet("long_scores.parquet").equals(scores)
     assert scores["step"].to_list() == list(range(LONG + 5))
@@ -249,21 +204,20 @@ def test_a_file_of_several_blocks_is_scored_like_the_whole_series(run, long):
 
 
 @pytest.mark.parametrize("output", [[], ["-o", "never.csv"], ["-o", "never.parquet"]])
-def test_a_bad_reading_in_a_late_block_leaves_no_partial_result(run, long, output):
+def test_a_bad_reading_in_a_late_block_leaves_no_partial_result(long, output):
     (long / "faulty.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
     before = set(long.iterdir())
-    code, shown, stderr = run("score", "fast.comet", "faulty.csv", *output)
-    _refused((code, shown, stderr), f"'level' is nan in row {LONG + 7} of 'faulty.csv' (time step {LONG + 5}).")
-    assert shown == ""
+    sentence = f"'level' is nan in row {LONG + 7} of 'faulty.csv' (time step {LONG + 5})."
+    assert refused(sentence, "score", "fast.comet", "faulty.csv", *output).out == ""
     assert set(long.iterdir()) == before
 
 
-def test_times_must_increase_from_block_to_block(run, long):
+def test_times_must_increase_from_block_to_block(long):
     start = datetime(2024, 3, 1)
     rows = [f"{(start + timedelta(seconds=i)).isoformat()},1,2,3\n" for i in range(2**16)]
     (long / "back.csv").write_text("".join(["time,flow,level,valve\n", *rows, rows[-1]]))
     words = "row 65538 of 'back.csv' (time step 65536, 2024-03-01T18:12:15.000000) appears twice"
-    _refused(run("score", "fast.comet", "back.csv"), words)
+    refused(words, "score", "fast.comet", "back.csv")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems report the peak in other units")
@@ -284,7 +238,7 @@ def test_peak_memory_does_not_grow_with_the_file(long):
     assert peak(10) - peak(1) < 80  # MiB
 
 
-def test_events_are_written_with_their_times(run, folder):
+def test_events_are_written_with_their_times(folder):
     detector, readings = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
     arguments = ("--threshold", "quantile:0.02", "--min-length", "2")
     code, shown, stderr = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
@@ -303,60 +257,31 @@ def test_events_are_written_with_their_times(run, folder):
         assert events[f"{name}_time"].to_list() == [f"{readings['time'][step]:%Y-%m-%dT%H:%M:%SZ}" for step in steps]
 
 
-def test_a_budget_of_alerts_is_written_as_people_say_it(run, folder):
-    code, shown, _ = run("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/day")
-    assert code == 0
+def test_a_budget_of_alerts_is_written_as_people_say_it():
+    _, shown, _ = done("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/day")
     assert shown.endswith("Expect at most 1 event in 720 readings, 2 a day.\n")
     assert Comet.load("other.comet").threshold == Budget(alerts_per_day=2)
-    assert run("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/1000,3/day", "--force")[0] == 0
+    done("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/1000,3/day", "--force")
     assert Comet.load("other.comet").threshold == Budget(alerts=2, per=1000, alerts_per_day=3)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("0/day", "The budget '0/day' is not above 0 and below one alert per reading. Write it as 3/day or 1/1000."),
-        ("5/5", "The budget '5/5' is not above 0 and below one alert per reading. Write it as 3/day or 1/1000."),
-        ("three/day", "Cannot read the budget 'three/day'. Write it as 3/day or 1/1000."),
-        ("3/week", "Cannot read the budget '3/week'. Write it as 3/day or 1/1000."),
-    ],
-)
-def test_a_budget_that_is_none_is_refused_in_one_sentence(run, folder, text, sentence):
-    code, shown, stderr = run("score", "plant.comet", "today.csv", "--alerts", text)
-    assert (code, shown) == (2, "")
-    assert sentence in stderr
-    assert stderr.count("\n") == 1
-
-
-def test_three_alerts_a_day_need_times(run, folder):
-    rows = pl.read_csv(folder / "normal.csv").drop("time")
-    rows.write_csv("bare.csv")
-    code, shown, stderr = run("fit", "bare.csv", "-o", "other.comet", "--alerts", "3/day")
-    assert (code, shown) == (2, "")
-    assert "A budget of alerts per day needs the time between readings. Fit on readings with times" in stderr
-
-
-def test_more_alerts_a_day_than_readings_are_refused_and_too_many_reduced_with_a_sentence(run, folder):
-    code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", "--alerts", "100000/day")
-    assert (code, shown) == (2, "")
-    assert "A budget of 100,000 alerts a day is more than one per reading. Ask for fewer, such as 1 in 1,000." in stderr
-    code, _, stderr = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--alerts", "100/day")
-    assert code == 0
+def test_too_many_alerts_a_day_are_reduced_with_a_sentence():
+    _, _, stderr = done("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--alerts", "100/day")
     assert "The budget of 100 alerts a day is one in 14.4 readings, too many to look at. It is reduced to" in stderr
 
 
-def test_a_higher_mark_turns_alerts_into_notices(run, folder):
+def test_a_higher_mark_turns_alerts_into_notices():
     arguments = ("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--events", "events.csv")
     levels = []
     for mark in ("0", "1"):
-        assert run(*arguments, "--alert-from", mark)[0] == 0
+        done(*arguments, "--alert-from", mark)
         levels.append(pl.read_csv("events.csv")["level"].to_list())
     assert len(levels[0]) == len(levels[1]) > 0
     assert set(levels[0]) == {"alert"}
     assert "notice" in levels[1]
 
 
-def test_a_time_is_explained_like_its_time_step(run, folder):
+def test_a_time_is_explained_like_its_time_step(folder):
     time = pl.read_csv(folder / "today.csv", try_parse_dates=True)["time"][70]
     by_step, by_time = (run("explain", "plant.comet", "today.csv", "--json", "--step", at) for at in ("70", f"{time}Z"))
     assert by_step[0] == 0
@@ -379,41 +304,22 @@ def moved(folder):
     return folder / "moved.csv"
 
 
-def test_score_says_when_far_more_readings_are_flagged_than_promised(run, moved):
-    code, _, stderr = run("score", "plant.comet", moved.name, "--threshold", "quantile:0.01")
-    assert code == 0
+def test_score_says_when_far_more_readings_are_flagged_than_promised(moved):
+    _, _, stderr = done("score", "plant.comet", moved.name, "--threshold", "quantile:0.01")
     assert stderr.count("times the promised 1 %, mostly because of level") == 1
     assert "promised" not in run("score", "plant.comet", "normal.csv", "--threshold", "quantile:0.01")[2]
 
 
-def test_a_stream_says_so_once(run, moved):
-    code, stdout, stderr = run("stream", "plant.comet", "--threshold", "quantile:0.01", stdin=moved.read_bytes())
-    assert code == 0
+def test_a_stream_says_so_once(moved):
+    _, stdout, stderr = done("stream", "plant.comet", "--threshold", "quantile:0.01", stdin=moved.read_bytes())
     assert len(_answers(stdout)) == 600
     assert stderr.count("times the promised 1 %, mostly because of level") == 1
 
 
-def test_scores_and_events_do_not_overwrite_each_other(run, folder):
-    result = run("score", "plant.comet", "today.csv", "-o", "both.csv", "--events", "./both.csv")
-    _refused(result, "Two outputs cannot both go to 'both.csv'. Choose another file for one of them.")
-    assert not (folder / "both.csv").exists()
-
-
-def test_the_events_of_a_baseline_are_written_too(run, folder):
-    assert (
-        run("fit", "normal.csv", "-o", "norm.model", "--detector", "squared-norm", "--threshold", "spot:1e-3")[0] == 0
-    )
-    assert run("score", "norm.model", "today.csv", "-o", "s.csv", "--events", "events.parquet")[0] == 0
+def test_the_events_of_a_baseline_are_written_too():
+    done("fit", "normal.csv", "-o", "norm.model", "--detector", "squared-norm", "--threshold", "spot:1e-3")
+    done("score", "norm.model", "today.csv", "-o", "s.csv", "--events", "events.parquet")
     assert 70 in pl.read_parquet("events.parquet")["peak"].to_list()
-
-
-@pytest.mark.parametrize("verb", [("score", "plant.comet", "today.csv"), ("stream", "plant.comet")])
-def test_an_unknown_threshold_is_refused(run, verb):
-    _refused(run(*verb, "--threshold", "sport:1e-4"), "Available: quantile, conformal, spot, drifting-spot")
-    _refused(
-        run(*verb, "--threshold", "spot:2"),
-        "Cannot use the threshold 'spot:2'. The 'rate' parameter must be a number above 0 and below 0.02",
-    )
 
 
 # --- stream -----------------------------------------------------------------------------------------------------------
@@ -438,36 +344,37 @@ def _assert_scores(lines: list[dict], folder: Path) -> None:
     assert [line["time"][:19] for line in lines] == scores["time"].to_list()
 
 
+def in_two(folder: Path, cut: int, *arguments: object) -> list[Ended]:
+    """Run a stream on today's readings before `cut`, then on the others."""
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    return [run(*arguments, stdin="".join([header, *part])) for part in (rows[:cut], rows[cut:])]
+
+
 @pytest.mark.parametrize("form", ["auto", "csv", "jsonl"])
 @pytest.mark.parametrize("file", ["today.csv", "today.jsonl"])
-def test_the_stream_equals_the_batch(run, folder, file, form):
+def test_the_stream_equals_the_batch(folder, file, form):
     if form != "auto" and not file.endswith(form):
         return
-    code, shown, _ = run("stream", "plant.comet", "--format", form, stdin=(folder / file).read_bytes())
-    assert code == 0
+    _, shown, _ = done("stream", "plant.comet", "--format", form, stdin=(folder / file).read_bytes())
     _assert_scores(_answers(shown), folder)
 
 
-def test_fields_are_matched_by_name_and_others_ignored(run, folder):
+def test_fields_are_matched_by_name_and_others_ignored():
     mixed = pl.read_csv("today.csv").select("valve", pl.lit("pump 3").alias("where"), "flow", "level")
-    code, shown, _ = run("stream", "plant.comet", stdin=mixed.write_csv())
-    assert code == 0
+    _, shown, _ = done("stream", "plant.comet", stdin=mixed.write_csv())
     assert "time" not in _lines(shown)[0]
     assert [line["alert_score"] for line in _answers(shown)] == pl.read_csv("scores.csv")["alert_score"].to_list()
 
 
-def test_a_line_has_no_ranking_score(run, folder):
+def test_a_line_has_no_ranking_score(folder):
     _, shown, _ = run("stream", "plant.comet", stdin=(folder / "today.csv").read_bytes())
     wanted = {"step", "time", "alert_score", "threshold", "anomaly", "variables"}
     assert {frozenset(line.keys() - {"events"}) for line in _answers(shown)} == {frozenset(wanted)}
 
 
 @pytest.mark.parametrize("cut", [1, 3, 40, 99])
-def test_a_stream_in_two_parts_scores_like_one(run, folder, tmp_path, cut):
-    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
-    snapshot = str(tmp_path / "plant.stream")
-    first = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[:cut]]))
-    second = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[cut:]]))
+def test_a_stream_in_two_parts_scores_like_one(folder, tmp_path, cut):
+    first, second = in_two(folder, cut, "stream", "plant.comet", "--snapshot", tmp_path / "plant.stream")
     assert f"after {cut} readings." in first[2]
     assert "after 100 readings." in second[2]
     assert len(_lines(first[1])) == cut
@@ -475,30 +382,24 @@ def test_a_stream_in_two_parts_scores_like_one(run, folder, tmp_path, cut):
 
 
 @pytest.mark.parametrize("cut", [1, 40])
-def test_readings_of_a_network_that_wait_for_a_score_wait_in_the_snapshot(run, folder, tmp_path, cut):
-    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
-    snapshot = str(tmp_path / "plant.stream")
-    first = run("stream", "network.comet", "--snapshot", snapshot, stdin="".join([header, *rows[:cut]]))
-    second = run("stream", "network.comet", "--snapshot", snapshot, stdin="".join([header, *rows[cut:]]))
+def test_readings_of_a_network_that_wait_for_a_score_wait_in_the_snapshot(folder, tmp_path, cut):
+    first, second = in_two(folder, cut, "stream", "network.comet", "--snapshot", tmp_path / "plant.stream")
     assert f"after {cut} readings;" in first[2]
     assert "after 100 readings;" in second[2]
     waiting = int(second[2].partition("scores of the last ")[2].split()[0])
     assert 0 < waiting < 4
     lines = _lines(first[1] + second[1])
-    assert run("score", "network.comet", "today.csv", "-o", "network_scores.csv")[0] == 0
+    done("score", "network.comet", "today.csv", "-o", "network_scores.csv")
     scores = pl.read_csv("network_scores.csv")[: 100 - waiting]
     assert [line["alert_score"] for line in lines] == scores["alert_score"].to_list()
     assert [line["time"][:19] for line in lines] == scores["time"].to_list()  # including those that waited
 
 
 @pytest.mark.parametrize("cut", [20, 71, 99])
-def test_events_open_and_close_once_across_snapshots(run, folder, tmp_path, cut):
-    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+def test_events_open_and_close_once_across_snapshots(folder, tmp_path, cut):
     arguments = ("stream", "plant.comet", "--min-length", "2", "--merge-gap", "1", "--only-events")
-    snapshot = ["--snapshot", str(tmp_path / "plant.stream")]
-    whole = run(*arguments, stdin="".join([header, *rows]))[1]
-    parts = run(*arguments, *snapshot, stdin="".join([header, *rows[:cut]]))[1]
-    parts += run(*arguments, *snapshot, stdin="".join([header, *rows[cut:]]))[1]
+    whole = run(*arguments, stdin=(folder / "today.csv").read_bytes()).out
+    parts = "".join(part.out for part in in_two(folder, cut, *arguments, "--snapshot", tmp_path / "plant.stream"))
     changes = [change for line in _lines(whole) for change in line["events"]]
     readings = pl.read_parquet(folder / "today.parquet")
     events = Comet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
@@ -510,58 +411,30 @@ def test_events_open_and_close_once_across_snapshots(run, folder, tmp_path, cut)
     assert parts == whole[: len(parts)]  # except an event that is still open
 
 
-def test_after_a_bad_reading_the_snapshot_resumes_with_the_corrected_one(run, folder, tmp_path):
+def test_after_a_bad_reading_the_snapshot_resumes_with_the_corrected_one(folder, tmp_path):
     header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
     snapshot = ["--snapshot", str(tmp_path / "plant.stream")]
     bad = rows[50].rpartition(",")[0] + ",\n"
-    first = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[:50], bad, *rows[51:]]))
-    _refused(first, "Line 52: variable 'valve' is missing. Send it, or fit the detector with a gap rule")
+    sentence = "Line 52: variable 'valve' is missing. Send it, or fit the detector with a gap rule"
+    lines = "".join([header, *rows[:50], bad, *rows[51:]])
+    first = refused(sentence, "stream", "plant.comet", *snapshot, stdin=lines)
     second = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[50:]]))
     _assert_scores(_lines(first[1] + second[1]), folder)
 
 
-def test_without_a_snapshot_every_reading_before_a_bad_one_is_scored(run, folder):
+def test_without_a_snapshot_every_reading_before_a_bad_one_is_scored(folder):
     lines = (folder / "today.jsonl").read_text().splitlines()[:50]
-    result = run("stream", "plant.comet", stdin="\n".join([*lines, '{"flow": 1}']))
-    _refused(result, "Line 51: there is no value for variable 'level'")
-    assert [line["step"] for line in _lines(result[1])] == list(range(50))
+    sentence, given = "Line 51: there is no value for variable 'level'", "\n".join([*lines, '{"flow": 1}'])
+    ended = refused(sentence, "stream", "plant.comet", stdin=given)
+    assert [line["step"] for line in _lines(ended.out)] == list(range(50))
 
 
-ROW = "2024-03-01T00:00:00,1,2,3"
+def test_bytes_that_are_no_text_are_no_number():
+    refused("Line 2: variable 'valve' is", "stream", "plant.comet", stdin=b"flow,level,valve\n1,2,\xff\n")
 
 
-@pytest.mark.parametrize(
-    "text, sentence",
-    [
-        ("", "No readings arrived. Send CSV with a header line, or JSON lines, on standard input."),
-        ("\n\n", "No readings arrived. Send CSV with a header line, or JSON lines, on standard input."),
-        ("flow,level,valve\n1,2,high\n", "Line 2: variable 'valve' is 'high', not a number"),
-        ("flow,level,valve\n1,2,nan\n", "Line 2: variable 'valve' is missing"),
-        ("flow,level,valve\n1,2,1e999\n", "Line 2: variable 'valve' is inf, not a finite number"),
-        ("flow,level,valve\n1,2\n", "Line 2 has 2 cells, but the header has 3"),
-        ("flow,level\n1,2\n", "Line 2: there is no value for variable 'valve'"),
-        ("flow,level,valve,flow\n1,2,3,4\n", "Line 1 has two columns named 'flow'"),
-        ("1,2,3\n4,5,6\n", "Line 1 holds '1', which is a number, not a name"),
-        (f"time,flow,level,valve\n{ROW}\n\n{ROW}\n", "Line 4: the time 2024-03-01T00:00:00 is not after"),
-        ('{"flow": 1, "level": 2, "valve": null}', "Line 1: variable 'valve' is missing"),
-        ('{"flow": 1, "level": 2, "valve": NaN}', "Line 1: variable 'valve' is missing"),
-        ('{"flow": 1, "level": 2, "valve": [3]}', "Line 1: variable 'valve' is [3], not a number"),
-        ('{"time": NaN, "flow": 1, "level": 2, "valve": 3}', "Line 1: 'nan' is not a time. Send times like 2024-03-01"),
-        (f"time,flow,level,valve\n{ROW}\nTotal,1,2,3\n", "Line 3: 'Total' is not a time. Send times like 2024-03-01"),
-        (f"time,flow,level,valve\n{ROW}\n,1,2,3\n", "Line 3 has no time, but the readings before it have one."),
-        ("date,time,flow,level,valve\n2024-03-01,04:10,1,2,3\n", "Line 2 has more than one time: 'date', 'time'."),
-        ('{"flow": 1,', "Line 1 is not JSON. Send one JSON object per line, or pass --format csv."),
-        ("[1, 2]", "Line 1 is neither a JSON object nor a list of 3 numbers"),
-        (b"flow,level,valve\n1,2,\xff\n", "Line 2: variable 'valve' is"),
-    ],
-)
-def test_bad_input_to_the_stream_is_refused_with_its_line(run, text, sentence):
-    _refused(run("stream", "plant.comet", stdin=text), sentence)
-
-
-def test_a_network_needs_a_window_of_readings(run):
-    result = run("stream", "network.comet", stdin="flow,level,valve\n1,2,3\n")
-    _refused(result, "The stream ended after 1 readings")
+def test_a_network_needs_a_window_of_readings():
+    refused("The stream ended after 1 readings", "stream", "network.comet", stdin="flow,level,valve\n1,2,3\n")
 
 
 def test_columns_are_matched_by_position_for_a_detector_fitted_on_an_array():
@@ -594,7 +467,7 @@ def test_an_interrupt_waits_for_the_current_step_and_the_lines_already_read():
 # --- as processes -----------------------------------------------------------------------------------------------------
 
 
-def test_scores_are_printed_while_the_input_is_open_and_ctrl_c_keeps_the_rest(folder, run):
+def test_scores_are_printed_while_the_input_is_open_and_ctrl_c_keeps_the_rest(folder):
     lines = (folder / "today.csv").read_text().splitlines(keepends=True)
     with subprocess.Popen(
         [*COMETAD, "stream", "plant.comet", "--snapshot", "live.stream"],
@@ -616,26 +489,16 @@ def test_scores_are_printed_while_the_input_is_open_and_ctrl_c_keeps_the_rest(fo
     _assert_scores(_lines("".join(first) + more), folder)
 
 
-def test_a_closed_pipe_is_not_an_error(folder):
-    command = f"{' '.join(COMETAD)} stream plant.comet < many.csv | head -n 1"
-    header, *rows = table_of_readings(1000, seed=2).write_csv().splitlines(keepends=True)
-    (folder / "many.csv").write_text("".join([header, *rows]))
-    shown = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True, timeout=TIMEOUT)
-    assert json.loads(shown.stdout)["step"] == 0
-    assert [line for line in shown.stderr.splitlines() if "Compiling for this machine" not in line] == []
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("verb", [["score", "plant.comet", "today.csv"], ["stream", "plant.comet"]])
-def test_a_full_disk_is_reported_in_one_sentence(run, folder, monkeypatch, verb):
+def test_a_full_disk_is_reported_in_one_sentence(folder, verb):
+    sentence = "Cannot write the output: No space left on device. Free some space or write elsewhere."
     with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr("sys.stdout", full)
-        result = run(*verb, stdin=(folder / "today.csv").read_bytes())
-    _refused(result, "Cannot write the output: No space left on device. Free some space or write elsewhere.")
+        refused(sentence, *verb, stdin=(folder / "today.csv").read_bytes(), stdout=full)
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")
-def test_ctrl_c_during_fit_writes_nothing(run, folder):
+def test_ctrl_c_during_fit_writes_nothing(folder):
     main_thread = threading.main_thread().ident
     ctrl_c = threading.Timer(1.0, signal.pthread_kill, [main_thread, signal.SIGINT])
     with deadline(60):
@@ -649,156 +512,7 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
-
-
-@pytest.mark.parametrize(
-    "arguments, sentence",
-    [
-        (["fti"], "No such command 'fti'"),
-        (["fit", "normal.csv"], "Missing option '--output' / '-o'. See cometad fit --help."),
-        (["fit", "normal.csv", "-o", "x", "--steps", "0"], "--steps"),
-        (["fit", "absent.csv", "-o", "x"], "'absent.csv' does not exist"),
-        (["fit", "normal.csv", "-o", "nowhere/x"], "Cannot write 'nowhere/x': No such file or directory"),
-        (["fit", "normal.csv", "-o", "."], "Cannot write '.': it is a folder"),
-        (["fit", "normal.csv", "-o", "normal.csv/x"], "Cannot write 'normal.csv/x': Not a directory"),
-        (["fit", "normal.csv", "-o", "x", "--time-column", "t"], "Available: time, flow, level, valve"),
-        (["fit", "normal.csv", "-o", "x", "--drop", "t"], "Available: time, flow, level, valve"),
-        (
-            ["fit", "normal.csv", "-o", "x", "--preset", "papper"],
-            "Unknown preset 'papper'. Did you mean paper? Available: default, paper",
-        ),
-        (["fit", "normal.csv", "-o", "x", "--dataset", "MSL"], "Pass --preset paper with it"),
-        (["fit", "normal.csv", "-o", "x", "--preset", "paper", "--dataset", "X"], "Available: PSM, SWaT, SMAP"),
-        (
-            ["fit", "normal.csv", "-o", "x", "--detector", "network", "--device", "tpu"],
-            "Unknown device 'tpu'. Did you mean cpu? Available: cpu, cuda",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--device", "cuda"],
-            "The detector comet runs on the CPU only, so it has no --device. Pass --detector network or --preset paper",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--steps", "9"],
-            "comet is not trained in steps, so it has no --steps. Pass --detector network or --preset paper with it.",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--preset", "paper", "--views", "joint"],
-            "--views is an option of comet, not of --preset paper. Leave it out.",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--no-trim"],
-            "--no-trim is an option of comet, not of knn. Leave it out.",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--no-trends"],
-            "--no-trends is an option of comet, not of knn. Leave it out.",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--exclude", "3..5"],
-            "--exclude is an option of comet, not of knn. Remove those readings from the file.",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--views", "patterns,jiont"],
-            "Unknown view 'jiont'. Did you mean joint? Available: patterns, joint, forecast",
-        ),
-        (["fit", "normal.csv", "-o", "x", "--views", "patterns:long"], "Write it as patterns or patterns:LENGTH."),
-        (["fit", "normal.csv", "-o", "x", "--views", "network:64"], "not one length. Write it as network."),
-        (["fit", "normal.csv", "-o", "x", "--exclude", "3"], "Cannot read --exclude '3'. Write time steps like"),
-        (["fit", "normal.csv", "-o", "x", "--exclude", "3..2024-03-01"], "Cannot read --exclude '3..2024-03-01'"),
-        (["fit", "normal.csv", "-o", "x", "--exclude", "60..40"], "Cannot exclude (60, 40): it is not a stretch"),
-        (["fit", "normal.csv", "-o", "x", "--exclude", "0..280"], "Only 20 of 300 readings can be learned from"),
-        (
-            ["fit", "normal.csv", "-o", "x", "--drop", "time", "--exclude", "2024-03-01..2024-03-02"],
-            "the series has no times. Pass time steps.",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--set", "poling=3"],
-            "Unknown hyperparameter 'poling'. Did you mean pooling? Available: pooling, scaler, smoothing",
-        ),
-        (
-            ["fit", "normal.csv", "-o", "x", "--set", "window=64"],
-            "The hyperparameter 'window' belongs to the trained network. Pass --detector network or --preset paper",
-        ),
-        (["fit", "normal.csv", "-o", "x", "--set", "threshold=3"], "Unknown hyperparameter 'threshold'"),
-        (["fit", "normal.csv", "-o", "x", "--set", "pooling"], "'pooling' must be an integer"),
-        (["fit", "normal.csv", "-o", "x", "--set", "pooling=2.5"], "'pooling' must be an integer"),
-        (["fit", "normal.csv", "-o", "x", "--set", "smoothing=4"], "'smoothing' must be a list of integers"),
-        (["fit", "normal.csv", "-o", "x", "--set", "trim=3"], "'trim' must be true or false"),
-        (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "Unknown scaler 'z'. Available:"),
-        ([*NETWORK_FIT, "weight_decay=NaN"], "'weight_decay' must be a number"),
-        ([*NETWORK_FIT, "patch_strides=[9,4,8]"], "between 1 and its patch size (4)"),
-        ([*NETWORK_FIT, "window=301"], "300 readings, fewer than a window (301)"),
-        (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
-        (["score", "normal.csv", "today.csv"], "'normal.csv' is not a complete saved Comet"),
-        (["score", "plant.comet", "today.csv", "-o", "x.txt"], "does not end in .csv, .parquet or .jsonl"),
-        (["score", "plant.comet", "today.csv", "-o", "nowhere/x.csv"], "Cannot write 'nowhere/x.csv'"),
-        (
-            ["score", "plant.comet", "today.csv", "--drop", "flow"],
-            "fitted on 'flow', which the file lacks",
-        ),
-        (["score", "plant.comet", "today.csv", "--drop", "time", "--time-column", "time"], "no column 'time'"),
-        (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
-        (["stream", "plant.comet", "--format", "xml"], "Unknown format 'xml'. Available: auto, csv, jsonl"),
-        (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
-        (["stream", "plant.comet", "--snapshot", "plant.comet"], "would overwrite the input 'plant.comet'"),
-        (
-            ["stream", "plant.comet", "--snapshot", "normal.csv"],
-            "'normal.csv' exists and is not a snapshot of a stream written by cometad.",
-        ),
-        (
-            ["stream", "plant.comet", "--snapshot", "normal.csv", "--force"],
-            "'normal.csv' is not a complete saved stream snapshot",
-        ),
-        (
-            ["stream", "plant.comet", "--snapshot", "x", "--snapshot-every", "often"],
-            "Cannot read --snapshot-every 'often'. Pass a number of readings such as 1000, or a period such as 30s.",
-        ),
-        (
-            ["stream", "plant.comet", "--snapshot-every", "100"],
-            "--snapshot-every needs a file to save to: name it with --snapshot.",
-        ),
-        (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
-        (["data", "check", "PMS"], "Unknown dataset 'PMS'. Did you mean PSM? Available: ASD, MSL"),
-    ],
-)
-def test_a_mistake_is_reported_in_one_sentence_and_nothing_is_written(run, folder, arguments, sentence):
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    _refused(run(*arguments), sentence)
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-@pytest.mark.parametrize(
-    "name, text, sentence",
-    [
-        ("empty.csv", "", "is empty"),
-        (
-            "word.csv",
-            "flow,level,valve\n1,2,high\n",
-            "it has 'high' in row 2 of 'word.csv'. Declare it missing with --na high, or leave out the column with "
-            "--drop",
-        ),
-        ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan in row 3 of 'gap.csv' (time step 1)"),
-        ("names.csv", "flow,level,pump\n1,2,3\n", "fitted on 'valve', which the file lacks (the file also has 'pump')"),
-        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 reading, fewer than a window (9)"),
-        ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "appears twice"),
-    ],
-)
-def test_bad_readings_are_refused_by_score(run, folder, name, text, sentence):
-    (folder / name).write_text(text)
-    _refused(run("score", "plant.comet", name, "-o", "never.csv"), sentence)
-    assert not (folder / "never.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"), [("scaler=z", "Unknown scaler 'z'"), ("pooling=0", "'pooling' parameter")]
-)
-def test_a_bad_hyperparameter_is_refused_before_the_readings(run, folder, change, sentence):
-    (folder / "words.csv").write_text("flow,level\n1,high\n")
-    _refused(run("fit", "words.csv", "-o", "never.comet", "--set", change), sentence)
-
-
-def test_a_bug_is_reported_as_a_bug(run, monkeypatch):
+def test_a_bug_is_reported_as_a_bug(monkeypatch):
     def broken(path):
         raise ZeroDivisionError("a bug")
 
@@ -812,26 +526,24 @@ def test_a_bug_is_reported_as_a_bug(run, monkeypatch):
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
-def test_data_lists_missing_datasets_and_how_to_get_them(run, tmp_path):
-    code, shown, _ = run("data", "list", "--data-dir", str(tmp_path))
-    assert code == 0
+def test_data_lists_missing_datasets_and_how_to_get_them(tmp_path):
+    _, shown, _ = done("data", "list", "--data-dir", tmp_path)
     assert "Request it from iTrust" in shown
-    code, shown, _ = run("data", "check", "PSM", "--data-dir", str(tmp_path))
+    code, shown, _ = run("data", "check", "PSM", "--data-dir", tmp_path)
     assert (code, shown.startswith("PSM was not found. Take")) == (0, True)
 
 
-def test_data_check_compares_counts_with_the_published_ones(run, tmp_path):
+def test_data_check_compares_counts_with_the_published_ones(tmp_path):
     (tmp_path / "ASD" / "omi-1").mkdir(parents=True)
     for part, shape in (("train", (8, 2)), ("test", (4, 2)), ("test_label", (4,))):
         np.save(tmp_path / "ASD" / "omi-1" / f"{part}.npy", np.zeros(shape))
-    assert str(tmp_path / "ASD") in run("data", "list", "--data-dir", str(tmp_path))[1]
-    code, shown, _ = run("data", "check", "ASD", "MSL", "--data-dir", str(tmp_path))
-    assert code == 0
+    assert str(tmp_path / "ASD") in run("data", "list", "--data-dir", tmp_path)[1]
+    _, shown, _ = done("data", "check", "ASD", "MSL", "--data-dir", tmp_path)
     assert "8 / 102,331" in shown
     assert "differs" in shown
     assert "MSL was not found" in shown
 
 
-def test_a_damaged_dataset_is_reported_as_bad_input(run, tmp_path):
+def test_a_damaged_dataset_is_reported_as_bad_input(tmp_path):
     (tmp_path / "ASD.tar.xz").write_bytes(b"not an archive")
-    _refused(run("data", "check", "ASD", "--data-dir", str(tmp_path)), "is damaged")
+    refused("is damaged", "data", "check", "ASD", "--data-dir", tmp_path)

@@ -102,6 +102,11 @@ def plants(tmp_path, monkeypatch):
     return tmp_path
 
 
+def written() -> dict[str, int]:
+    """The files of the current folder, with the times of their last changes."""
+    return {path.name: path.stat().st_mtime_ns for path in Path().iterdir() if path.is_file()}
+
+
 def test_what_the_command_line_refuses(plants):
     def answer(call: str) -> str:
         command, _, given = call.partition(" <<< ")
@@ -110,7 +115,9 @@ def test_what_the_command_line_refuses(plants):
         if verb == "write":
             Path(words[0]).write_text(given, "utf-8")
             return ""
+        before = written()
         code, out, err = called(*words, given=given)
+        assert code != 2 or written() == before  # nothing is written by mistake
         said = "\n".join(part.rstrip("\n") for part in (f"exit {code}", err, out) if part)
         return re.sub(r"\d+\.\d{7,}", lambda found: f"{float(found[0]):.6g}", said).replace(str(plants), "FOLDER")
 
