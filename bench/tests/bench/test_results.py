@@ -4,8 +4,12 @@ import gzip
 import itertools
 import json
 import multiprocessing
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cometad.cli.verbs import main
 from cometad.errors import InputError
@@ -16,50 +20,42 @@ def result(number, **more):
     return dict.fromkeys(IDENTITY) | {"seed": number, "setting": {}, "hyper_parameters": {}} | more
 
 
-def append(path, name):
-    results = Results(path)
-    for number in range(20):
-        results.append(result(number, arm=name, filler="x" * 5000))
+EVENTS = ("append", "read", "pack", "killed in pack", "half a line", "no newline")
 
 
-def test_processes_that_write_at_once_lose_nothing(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    path = tmp_path / "results.jsonl"
-    writers = [context.Process(target=append, args=(path, name)) for name in "ab"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    lines = Results(path).read()
-    assert sorted((line["arm"], line["seed"]) for line in lines) == [(n, k) for n in "ab" for k in range(20)]
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.sampled_from(EVENTS), max_size=12))
+def test_whatever_happens_no_result_is_lost_or_seen_twice(events):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.jsonl"
+        writer, reader = Results(path), Results(path)
+        written, seen = [], []
 
+        def one_more():
+            written.append(result(len(written)))
+            return json.dumps(written[-1])
 
-def test_a_half_written_last_line_is_ignored_and_removed(tmp_path):
-    path = tmp_path / "results.jsonl"
-    path.write_text(json.dumps(result(1)) + '\n{"experi')
-    results = Results(path)
-    assert results.read() == [result(1)]
-    results.append(result(2))
-    assert results.read() == [result(1), result(2)]
-
-
-def test_a_last_line_that_only_lacks_its_newline_is_kept(tmp_path):
-    path = tmp_path / "results.jsonl"
-    path.write_text(json.dumps(result(1)) + "\n" + json.dumps(result(2)))
-    results = Results(path)
-    results.append(result(3))
-    assert results.read() == [result(1), result(2), result(3)]
-
-
-def test_results_that_another_process_adds_are_seen(tmp_path):
-    ours, theirs = Results(tmp_path / "results.jsonl"), Results(tmp_path / "results.jsonl")
-    ours.append(result(1))
-    assert theirs.new() == [result(1)]
-    ours.append(result(2))
-    ours.append(result(3))
-    assert theirs.new() == [result(2), result(3)]
-    assert theirs.new() == []
-    assert len(theirs.read()) == 3
+        for event in (*events, "append"):
+            is_cut = path.exists() and not path.read_bytes().endswith(b"\n")
+            if event == "append":
+                writer.append(json.loads(one_more()))
+            elif event == "read":
+                seen += reader.new()
+            elif event == "pack" or is_cut:
+                writer.pack()
+            elif event == "killed in pack" and path.exists():
+                before = path.read_bytes()
+                writer.pack()
+                path.write_bytes(before)  # packed, but killed before the lines were removed
+            elif event == "half a line":
+                with path.open("a") as file:
+                    file.write('{"experi')  # ignored, and removed by the next process that writes
+            elif event == "no newline":
+                with path.open("a") as file:
+                    file.write(one_more())
+        seen += reader.new()
+        assert seen == Results(path).read() == written
+        assert reader.new() == []
 
 
 @pytest.mark.parametrize(
@@ -135,35 +131,6 @@ def test_packed_results_are_read_before_those_added_later(tmp_path):
     assert lines_of(results) == [trials[3] | {"hyper_parameters": lines_of(results)[0]["hyper_parameters"]}]
 
 
-def test_a_reader_sees_each_result_once_across_packing(tmp_path):
-    ours, theirs = Results(tmp_path / "results.jsonl"), Results(tmp_path / "results.jsonl")
-    ours.append(result(1))
-    assert theirs.new() == [result(1)]
-    ours.append(result(2))
-    ours.pack()
-    assert theirs.new() == [result(2)]
-    ours.pack()
-    ours.append(result(3))
-    assert theirs.new() == [result(3)]
-    assert theirs.new() == []
-
-
-@pytest.mark.parametrize("more", [False, True], ids=["at once", "after more results"])
-def test_interrupted_packing_duplicates_no_result(tmp_path, more):
-    results = Results(tmp_path / "results.jsonl")
-    results.append(result(1))
-    results.append(result(2))
-    before = results.path.read_bytes()
-    results.pack()
-    results.path.write_bytes(before)  # packed, but killed before the lines were removed
-    if more:
-        results.append(result(3))
-    expected = [result(1), result(2), result(3)] if more else [result(1), result(2)]
-    assert results.read() == expected
-    results.pack()
-    assert results.read() == expected
-
-
 def test_packing_twice_gives_the_same_bytes_and_packing_nothing_writes_nothing(tmp_path):
     results = Results(tmp_path / "results.jsonl")
     results.pack()
@@ -175,21 +142,6 @@ def test_packing_twice_gives_the_same_bytes_and_packing_nothing_writes_nothing(t
     assert results.packed.read_bytes() == before
 
 
-def test_packing_leaves_out_a_half_written_last_line(tmp_path):
-    results = Results(tmp_path / "results.jsonl")
-    results.path.write_text(json.dumps(result(1)) + '\n{"experi')
-    results.pack()
-    assert gzip.decompress(results.packed.read_bytes()).decode() == json.dumps(result(1)) + "\n"
-
-
-def test_a_line_that_is_not_a_result_is_not_packed(tmp_path):
-    results = Results(tmp_path / "results.jsonl")
-    results.path.write_text("oops\n")
-    with pytest.raises(InputError, match="Line 1 of"):
-        results.pack()
-    assert not results.packed.exists()
-
-
 def test_a_line_in_the_packed_file_is_named_by_its_number_there(tmp_path):
     results = Results(tmp_path / "results.jsonl")
     results.packed.write_bytes(gzip.compress(f"{json.dumps(result(1))}\noops\n".encode()))
@@ -197,9 +149,12 @@ def test_a_line_in_the_packed_file_is_named_by_its_number_there(tmp_path):
     with pytest.raises(InputError, match=r"Line 2 of '.*results\.jsonl\.gz' is not a result"):
         results.read()
     results.packed.write_bytes(gzip.compress(f"{json.dumps(result(1))}\n".encode()))
+    before = results.packed.read_bytes()
     results.path.write_text("oops\n")
-    with pytest.raises(InputError, match=r"Line 1 of '.*results\.jsonl' is not a result"):
-        results.read()
+    for use in (results.read, results.pack):
+        with pytest.raises(InputError, match=r"Line 1 of '.*results\.jsonl' is not a result"):
+            use()
+    assert results.packed.read_bytes() == before
 
 
 def test_a_damaged_packed_file_is_refused(tmp_path):

@@ -39,7 +39,7 @@ from cometad_bench.results import Results, identity, latest
 from cometad_bench.runner import results_of, run
 from cometad_bench.trial import Fitting, at_threshold, built, detection_trials, source_fingerprint, training_series
 from contract import waves
-from trials import trial
+from trials import stored, trial
 
 SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
 FAST = Experiment(
@@ -111,20 +111,17 @@ def test_every_trial_has_a_result_with_everything_needed_to_repeat_it(finished):
         assert line["hyper_parameters"]["seed"] == line["seed"]
 
 
-def test_trials_that_have_a_result_are_skipped(fast, data):
-    fast(seeds=[0])
-    before = (data.parent / "results" / "fast.jsonl").read_bytes()
-    outcome = fast()
-    assert (outcome.done, outcome.done_before) == (10, 10)
-    assert (data.parent / "results" / "fast.jsonl").read_bytes().startswith(before)
-
-
-def test_packed_trials_are_skipped_too(fast, data):
+@pytest.mark.parametrize("packed", [False, True])
+def test_trials_that_have_a_result_are_skipped(packed, fast, data):
+    results = results_of("fast", data.parent / "results")
     fast(seeds=[0], arms=["pca", "random"])
-    results_of("fast", data.parent / "results").pack()
+    before = results.read()
+    if packed:
+        results.pack()
     outcome = fast(arms=["pca", "random"])
     assert (outcome.done, outcome.done_before) == (4, 4)
-    lines = results_of("fast", data.parent / "results").read()
+    lines = results.read()
+    assert lines[:4] == before
     assert [line["seed"] for line in lines] == [0] * 4 + [1] * 4
 
 
@@ -136,14 +133,6 @@ def test_different_data_or_parameters_make_a_different_trial(fast, data, monkeyp
     changed = Experiment("", "entity", ("ASD",), (Arm("pca", "pca", {"variance_share": 0.5}),), seeds=(0,))
     monkeypatch.setitem(EXPERIMENTS, "fast", changed)
     assert fast(entities=["omi-1"]).done == 1
-
-
-def test_the_device_is_not_part_of_a_trial():
-    plan = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "vtt", "seed": 0, "setting": {}}
-    here = plan | {"fingerprint": "f", "detector": "vtt", "hyper_parameters": {"device": "cpu", "seed": 0}}
-    there = here | {"hyper_parameters": {"device": "cuda", "seed": 0}}
-    assert identity(here) == identity(there)
-    assert identity(here) != identity(here | {"hyper_parameters": {"device": "cpu", "seed": 1}})
 
 
 class Broken(SquaredNorm):
@@ -264,18 +253,6 @@ def test_an_entity_may_belong_to_a_missing_dataset(fast):
     assert list(fast(datasets=["PSM"], entities=["machine-1-1"]).absent) == ["PSM"]
 
 
-def test_the_command_reports_failures_and_exits_with_1(data, monkeypatch, capsys):
-    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
-    for entity in ("omi-1", "omi-2"):
-        np.save(data / "ASD" / entity / "train.npy", np.zeros((1, 3)))
-    folder = str(data.parent / "results")
-    command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "pca", "--seed", "0"]
-    assert main(command) == 1
-    assert "cometad: pca on ASD omi-2, seed 0: The series has 1 reading, fewer than" in capsys.readouterr().err
-    assert main(command) == 0
-    assert "0 failed. 2 failed before; --retry runs them again." in capsys.readouterr().out
-
-
 def test_the_command_exits_with_2_if_no_dataset_is_available(tmp_path, capsys):
     command = ["bench", "run", "main", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
     assert main(command) == 2
@@ -284,14 +261,17 @@ def test_the_command_exits_with_2_if_no_dataset_is_available(tmp_path, capsys):
     assert "None of the datasets is available, so nothing was run." in output
 
 
-def test_the_command_runs_and_prints_a_summary(data, monkeypatch, capsys):
+def test_the_command_prints_a_summary_and_exits_with_1_after_failures(data, monkeypatch, capsys):
     monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    np.save(data / "ASD" / "omi-2" / "train.npy", np.zeros((1, 3)))
     folder = str(data.parent / "results")
-    command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "random", "--seed", "0"]
+    command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "pca", "--seed", "0"]
+    assert main(command) == 1
+    printed = capsys.readouterr()
+    assert "Trials: 1 done, 0 done before, 1 failed." in printed.out
+    assert "cometad: pca on ASD omi-2, seed 0: The series has 1 reading, fewer than" in printed.err
     assert main(command) == 0
-    assert "Trials: 2 done, 0 done before, 0 failed." in capsys.readouterr().out
-    assert main(command) == 0
-    assert "Trials: 0 done, 2 done before, 0 failed." in capsys.readouterr().out
+    assert "Trials: 0 done, 1 done before, 0 failed. 1 failed before; --retry runs it again." in capsys.readouterr().out
 
 
 def test_an_engine_of_a_fleet_gives_the_same_results(data, monkeypatch, finished):
@@ -631,11 +611,10 @@ def test_embeddings_are_laid_out_and_drawn(monkeypatch, data):
 
 def test_embeddings_of_two_seeds_are_two_files_and_those_of_one_seed_are_named_after_the_dataset(tmp_path):
     points = {"x": [0.0, 1.0], "y": [0.0, 1.0], "patch": [2, 2], "kind": ["code", "train normal"]}
-    basis = {"experiment": "embedding", "entity": "all", "arm": "comet-paper", "setting": {}, "error": None}
-    basis |= {"points": points, "detector": "comet-paper", "hyper_parameters": {}, "fingerprint": "f"}
-    for dataset, seed in (("SMAP", 0), ("MSL", 0), ("MSL", 1)):
-        results_of("embedding", tmp_path).append(basis | {"dataset": dataset, "seed": seed})
-    pictures = [path.name for path in report(["embedding"], folder=tmp_path) if path.suffix == ".png"]
+    where = (("SMAP", 0), ("MSL", 0), ("MSL", 1))
+    records = [trial("comet-paper", 0, name, seed=seed, experiment="embedding", points=points) for name, seed in where]
+    written = report(["embedding"], folder=stored(tmp_path / "embedding.jsonl", records))
+    pictures = [path.name for path in written if path.suffix == ".png"]
     assert pictures == ["embedding-SMAP.png", "embedding-MSL-seed-0.png", "embedding-MSL-seed-1.png"]
     assert "comet-paper; seed 1." in (tmp_path / "embedding.md").read_text()
 
@@ -743,16 +722,6 @@ def test_published_figures_are_the_rows_of_the_papers_tables():
         assert f"&{figures}\\\\" in rows, line
 
 
-def test_results_from_before_windows_per_update_are_the_same_trials():
-    line = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "paper", "seed": 0, "setting": {}}
-    line |= {"fingerprint": "f", "detector": "comet-paper"}
-    old, now, other = (
-        identity(line | {"hyper_parameters": {"normalization": {"kind": "EmaMinMax", "momentum": 0.75} | changes}})
-        for changes in ({}, {"windows": None}, {"windows": 4})
-    )
-    assert old == now != other
-
-
 def joined():
     return concatenate(
         [
@@ -781,12 +750,18 @@ def test_a_detector_that_holds_nothing_out_gets_the_series_in_its_order():
     assert np.array_equal(training_series(arm, joined()), joined().train)
 
 
-def test_results_from_before_threshold_and_gap_rules_are_the_same_trials():
-    line = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
-    line |= {"fingerprint": "f", "detector": "pca"}
+def test_the_device_and_parameters_that_came_later_are_not_part_of_a_trial():
+    def name(**parameters):
+        return identity(trial("pca", hyper_parameters=parameters))
+
+    ema, rule = {"kind": "EmaMinMax", "momentum": 0.75}, {"kind": "Quantile", "rate": 0.01}
+    assert name(device="cpu", seed=0) == name(device="cuda", seed=0) != name(device="cpu", seed=1)
+    assert (
+        name(normalization=ema)
+        == name(normalization=ema | {"windows": None})
+        != name(normalization=ema | {"windows": 4})
+    )
     now = {name: describe(value) for name, value in BASELINES["pca"]().get_params(deep=False).items()}
     old = {name: value for name, value in now.items() if name not in ("threshold", "gaps")}
-    same = old | {"threshold_quantile": 0.99}
-    other = old | {"threshold_quantile": 0.999}
-    assert identity(line | {"hyper_parameters": same}) == identity(line | {"hyper_parameters": now})
-    assert identity(line | {"hyper_parameters": other}) != identity(line | {"hyper_parameters": now})
+    assert now["threshold"] == rule
+    assert name(**old, threshold_quantile=0.99) == name(**now) != name(**old, threshold_quantile=0.999)

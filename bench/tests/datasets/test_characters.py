@@ -18,23 +18,29 @@ def counters_of(plant):
 
 
 @every_character
-def test_the_same_seed_gives_the_same_bytes(character):
-    first, second, other = (plant_of(character, rows=ROWS, seed=seed) for seed in (4, 4, 5))
-    assert first.train.tobytes() == second.train.tobytes()
-    assert first.test.tobytes() == second.test.tobytes()
-    assert first.faults == second.faults
-    assert first.train.tobytes() != other.train.tobytes()
-
-
-@every_character
-def test_a_plant_without_faults_has_the_same_normal_readings(character):
-    faulty, normal = (plant_of(character, rows=ROWS, faults_per_kind=count, seed=1) for count in (2, 0))
-    counts = counters_of(faulty)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_seed_gives_the_same_plant_and_faults_change_nothing_but_their_variables(character, seed):
+    faulty, again, normal = (plant_of(character, rows=ROWS, faults_per_kind=count, seed=seed) for count in (2, 2, 0))
+    assert (faulty.train.tobytes(), faulty.test.tobytes()) == (again.train.tobytes(), again.test.tobytes())
+    assert faulty.faults == again.faults
+    assert faulty.train.tobytes() != plant_of(character, rows=ROWS, seed=9).train.tobytes()
     np.testing.assert_array_equal(faulty.train, normal.train)
-    assert not normal.labels.any()
     assert not normal.faults
-    sensors = np.delete(faulty.test - normal.test, counts, axis=1)
+    assert not normal.labels.any()
+    sensors = np.delete(faulty.test - normal.test, counters_of(faulty), axis=1)
     assert np.all(sensors[~faulty.labels] == 0)
+    changed = np.diff(faulty.test - normal.test, axis=0, prepend=0.0)
+    for fault in faulty.faults:
+        by_variable = np.abs(changed[fault.start : fault.stop]).max(axis=0)
+        assert (by_variable[list(fault.variables)] > 0).all(), fault
+        assert np.delete(by_variable, fault.variables).max() <= 1.0, fault  # a counter's whole part may differ by one
+    assert len(faulty.faults) == 14
+    assert {fault.kind for fault in faulty.faults} == set(CHARACTER_FAULTS)
+    assert faulty.faults[0].start >= QUIET_START * ROWS
+    assert faulty.faults[-1].stop < ROWS
+    assert all(one.stop < next_one.start for one, next_one in itertools.pairwise(faulty.faults))
+    assert all(1 <= len(fault.variables) <= 3 for fault in faulty.faults)
+    np.testing.assert_array_equal(faulty.labels, fault_labels(faulty.faults, ROWS))
 
 
 def test_a_counter_keeps_the_difference_that_a_fault_made():
@@ -42,29 +48,6 @@ def test_a_counter_keeps_the_difference_that_a_fault_made():
     gained = np.diff((faulty.test - normal.test)[:, counters_of(faulty)], axis=0)
     assert np.abs(gained[~faulty.labels[1:]]).max() <= 1  # both show the whole part of a sum
     assert np.abs(gained[faulty.labels[1:]]).max() > 1
-
-
-@every_character
-@pytest.mark.parametrize("seed", range(3))
-def test_faults_are_within_bounds_and_do_not_overlap(character, seed):
-    plant = plant_of(character, rows=ROWS, seed=seed)
-    assert len(plant.faults) == 14
-    assert {fault.kind for fault in plant.faults} == set(CHARACTER_FAULTS)
-    assert plant.faults[0].start >= QUIET_START * ROWS
-    assert plant.faults[-1].stop < ROWS
-    assert all(one.stop < next_one.start for one, next_one in itertools.pairwise(plant.faults))
-    assert all(1 <= len(fault.variables) <= 3 for fault in plant.faults)
-    np.testing.assert_array_equal(plant.labels, fault_labels(plant.faults, ROWS))
-
-
-@every_character
-def test_a_fault_changes_its_variables_and_no_others(character):
-    faulty, normal = (plant_of(character, rows=ROWS, faults_per_kind=count, seed=2) for count in (2, 0))
-    changed = np.diff(faulty.test - normal.test, axis=0, prepend=0.0)
-    for fault in faulty.faults:
-        by_variable = np.abs(changed[fault.start : fault.stop]).max(axis=0)
-        assert (by_variable[list(fault.variables)] > 0).all(), fault
-        assert np.delete(by_variable, fault.variables).max() <= 1.0, fault  # a counter's whole part may differ by one
 
 
 @every_character
