@@ -9,8 +9,6 @@ import typer
 from cometad.cli import options
 from cometad.cli.exits import say, write_output
 
-SUFFIX = ".onnx"
-
 
 def export(
     model: options.Model,
@@ -29,11 +27,10 @@ def export(
     detector. Only comet can be exported: no views of your own, no adaptation, no missing values.
     """
     from cometad.cli.opened import open_detector
-    from cometad.cli.paths import Output, check_outputs
-    from cometad.errors import ParameterError, imported_for
+    from cometad.cli.paths import Output, check_ending, check_outputs
+    from cometad.errors import imported_for
 
-    if output.suffix.lower() != SUFFIX:
-        raise ParameterError(f"The name '{output}' does not end in {SUFFIX}. Choose a name that does.")
+    check_ending(output, ".onnx")
     check_outputs([Output(output, "onnx")], [model], force)
     library = imported_for("cometad export", "cometad.export")
     written = library.to_onnx(open_detector(model, threshold, gaps), output)

@@ -173,13 +173,11 @@ def report(
     alerts: options.AlertOptions,
 ) -> None:
     """Write a page that lists all entities, worst alert first, and links to reports of the worst."""
-    from cometad.cli.paths import Output, check_outputs
-    from cometad.errors import ParameterError
+    from cometad.cli.paths import Output, check_ending, check_outputs
     from cometad.fleet.fleet import Fleet
 
     options_given, rule = work.value(), alerts.value()
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
+    check_ending(output, ".html", ".htm")
     check_outputs([Output(output, "overview")], [data, folder], force)
     written = Fleet.load(folder).report(data, output, most=most, most_events=most_events, alerts=rule, **options_given)
     lost = {line.name: f"no report: {line.no_report}" for line in written.lines if line.no_report is not None}

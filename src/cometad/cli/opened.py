@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.data.quality import Finding
-    from cometad.data.tables import ReadOptions, TableReader
+    from cometad.data.tables import Check, ReadOptions, Select, TableReader
     from cometad.detector import Detector
     from cometad.series import Series
 
@@ -72,7 +72,7 @@ class Source:
         """All readings, with the columns of the detector and resampled if requested; see `series` for `missing`."""
         from cometad.series import together
 
-        frame = self._opened(detector).whole(_NotedMatching(detector), self._check(detector, missing))
+        frame = self._opened(detector).whole(_selection(detector), self._check(detector, missing))
         return frame if self._resampling is None else together(list(self._resampled([frame])))
 
     def frame(self, detector: "Detector | None" = None) -> "pl.DataFrame":
@@ -83,7 +83,7 @@ class Source:
 
         if self._resampling is None:
             return self._opened(detector).whole()
-        bins = together(list(self._resampled([self._opened(detector).whole(_NotedMatching(None))])))
+        bins = together(list(self._resampled([self._opened(detector).whole(_selection(None))])))
         return pl.DataFrame(bins.values, schema=list(bins.names)).with_columns(pl.Series("time", bins.times))
 
     @property
@@ -94,7 +94,7 @@ class Source:
     def chunks(self, detector: "Detector | None" = None) -> "Iterable[pl.DataFrame | Series]":
         """The readings in chunks, with only one in memory at a time."""
         check = self._check(detector, missing=True)
-        frames = self._opened(detector).chunks(select=_NotedMatching(detector), check=check)
+        frames = self._opened(detector).chunks(select=_selection(detector), check=check)
         return frames if self._resampling is None else self._resampled(frames)
 
     def series(self, missing: bool, detector: "Detector | None" = None) -> "Series":
@@ -103,11 +103,11 @@ class Source:
 
         return as_series(self.whole(detector, missing), missing=missing)
 
-    def _check(self, detector: "Detector | None", missing: bool) -> "_RowCheck | None":
+    def _check(self, detector: "Detector | None", missing: bool) -> "Check | None":
         """The check of the rows of the file; resampling takes them in any order."""
         if self._resampling is not None:
             return None
-        return _RowCheck(missing if detector is None else detector.gaps.allowed)
+        return _row_check(missing if detector is None else detector.gaps.allowed)
 
     def _resampled(self, frames: "Iterable[pl.DataFrame]") -> "Iterator[Series]":
         from cometad.data.resample import summary
@@ -122,42 +122,40 @@ class Source:
         say(summary(run))
 
 
-class _RowCheck:
+def _row_check(missing: bool) -> "Check":
     """Refuses missing, infinite and late readings with their rows; a detector knows only their time steps."""
+    from cometad.series import Order, as_series, unchecked_series
 
-    def __init__(self, missing: bool) -> None:
-        from cometad.series import Order
+    order, seen = Order(), 0
 
-        self._missing, self._order, self._seen = missing, Order(), 0
+    def check(frame: "pl.DataFrame", where: "Callable[[int], str]") -> None:
+        nonlocal seen
+        series = unchecked_series(frame, first=seen, where=where)
+        order.on_time(series)
+        as_series(series, missing=missing)
+        order.take(None if series.times is None else series.times[-1])
+        seen += len(series)
 
-    def __call__(self, frame: "pl.DataFrame", where: "Callable[[int], str]") -> None:
-        from cometad.series import as_series, unchecked_series
-
-        series = unchecked_series(frame, first=self._seen, where=where)
-        self._order.on_time(series)
-        as_series(series, missing=self._missing)
-        self._order.take(None if series.times is None else series.times[-1])
-        self._seen += len(series)
+    return check
 
 
-class _NotedMatching:
+def _selection(detector: "Detector | None") -> "Select":
     """Selects the columns that a detector was fitted on, in its order; others are ignored with a note."""
+    from cometad.data.columns import Matching
 
-    def __init__(self, detector: "Detector | None") -> None:
-        from cometad.data.columns import Matching
+    if detector is None or not detector.named_:
+        return lambda frame: frame
+    matching, noted = Matching(detector.names_, detector.gaps.allowed), False
 
-        is_named = detector is not None and detector.named_
-        self._matching = Matching(detector.names_, detector.gaps.allowed) if detector and is_named else None
-        self._noted = False
-
-    def __call__(self, frame: "pl.DataFrame") -> "pl.DataFrame":
-        if self._matching is None:
-            return frame
-        selected = self._matching(frame)
-        if not self._noted and (note := self._matching.note(frame)):
+    def select(frame: "pl.DataFrame") -> "pl.DataFrame":
+        nonlocal noted
+        selected = matching(frame)
+        if not noted and (note := matching.note(frame)):
             say(note)
-        self._noted = True
+        noted = True
         return selected
+
+    return select
 
 
 def say_findings(findings: "Sequence[Finding]") -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from cometad.errors import OutputError
+from cometad.errors import OutputError, ParameterError
 from cometad.files import status_of
 
 _HEAD = 1 << 16  # bytes that show what a file is
@@ -57,6 +57,12 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force:
                 f"'{path}' exists and is not {KINDS[kind].name} written by cometad. Choose another file, or pass "
                 "--force to overwrite it."
             )
+
+
+def check_ending(path: Path, *endings: str) -> None:
+    """Refuse an output with another ending than the first, or one of its variants."""
+    if path.suffix.lower() not in endings:
+        raise ParameterError(f"The name '{path}' does not end in {endings[0]}. Choose a name that does.")
 
 
 def check_writable(path: Path) -> None:

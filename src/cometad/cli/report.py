@@ -27,12 +27,10 @@ def report(
     codebook usage, score drift, data quality findings and all settings, in one file that works offline.
     """
     from cometad.cli.opened import Source, open_detector
-    from cometad.cli.paths import Output, check_outputs
-    from cometad.errors import ParameterError
+    from cometad.cli.paths import Output, check_ending, check_outputs
 
     read, alerts = reading.value(), rules.alerts.value()
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
+    check_ending(output, ".html", ".htm")
     check_outputs([Output(output, "report")], [model, data], force)
     source = Source(data, read)
     detector = open_detector(model, rules.threshold, rules.gaps)
