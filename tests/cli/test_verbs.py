@@ -1,5 +1,6 @@
 """The command line as a new user meets it: every verb, format, mistake and way to exit."""
 
+import inspect
 import io
 import json
 import re
@@ -13,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import typer
 
 from cli_case import COMETAD, NETWORK, TIMEOUT, Ended, deadline, done, refused, run, table_of_readings
 from cometad import Alerts, Budget, Comet, NetworkComet, Quantile
+from cometad.cli.verbs import app
 from cometad.data.text import Layout, Reading, readings
 from cometad.errors import InputError
 from cometad.live.lines import Interrupts
@@ -64,6 +67,17 @@ def test_help_does_not_load_torch_or_scikit_learn():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=TIMEOUT)
     assert "Example: cometad fit normal.csv -o plant.comet" in shown.stdout
+
+
+def commands(group):
+    """All verbs of a group and of the groups in it."""
+    for command in group.commands.values():
+        yield from commands(command) if hasattr(command, "commands") else [command]
+
+
+def test_a_verb_takes_its_options_in_groups():
+    verbs = {verb.name: inspect.unwrap(verb.callback) for verb in commands(typer.main.get_command(app))}
+    assert {name for name, verb in verbs.items() if len(inspect.signature(verb).parameters) > 8} == set()
 
 
 def test_the_version_is_shown():

@@ -1,5 +1,6 @@
 """`cometad bench list`, `run`, `report` and `pack`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,22 +32,37 @@ def show_experiments() -> None:
     show(table)
 
 
-def run(
-    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment from cometad bench list.")],
-    dataset: Annotated[list[str] | None, typer.Option(help="Dataset such as MSL; repeatable.")] = None,
-    entity: Annotated[list[str] | None, typer.Option(help="Entity such as machine-1-1; repeatable.")] = None,
-    arm: Annotated[list[str] | None, typer.Option(help="Arm, a row of the table such as knn; repeatable.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.", min=0)] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None,
-    workers: Annotated[int, typer.Option(help="Processes; several use one thread each by default.", min=1)] = 1,
+@dataclass(frozen=True)
+class TrialOptions:
+    """Which trials of an experiment to run, and on what."""
+
+    dataset: Annotated[list[str] | None, typer.Option(help="Dataset such as MSL; repeatable.")] = None
+    entity: Annotated[list[str] | None, typer.Option(help="Entity such as machine-1-1; repeatable.")] = None
+    arm: Annotated[list[str] | None, typer.Option(help="Arm, a row of the table such as knn; repeatable.")] = None
+    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.", min=0)] = None
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu"
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """Where the trials run."""
+
+    threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None
+    workers: Annotated[int, typer.Option(help="Processes; several use one thread each by default.", min=1)] = 1
     engine: Annotated[
         str, typer.Option(help="local or ray; on ray, each core of the cluster runs one single-threaded trial.")
-    ] = "local",
+    ] = "local"
     address: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="With --engine ray: an existing cluster. Default: start one here."),
-    ] = None,
+    ] = None
+
+
+def run(
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment from cometad bench list.")],
+    *,
+    trials: TrialOptions,
+    processes: ProcessOptions,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     show: Annotated[bool, typer.Option("--report", help="Then write the report, and print it as Markdown.")] = False,
     results: Folder = Path("results"),
@@ -67,12 +83,14 @@ def run(
     check = _refusal([experiment], results, force) if experiment in EXPERIMENTS else None
     if show and check is not None and results.is_dir():
         check([results / f"{experiment}.{ending}" for ending in ("md", "html", "tex")])
+    threads, workers = processes.threads, processes.workers
     if threads is not None:
         limit_threads(threads)
-    options: dict[str, Any] = {"datasets": dataset, "entities": entity, "arms": arm, "seeds": seed, "device": device}
-    options |= {"data_dir": data_dir, "folder": results, "retry": retry, "verbose": True, "notify": say}
-    on = engine_of(engine, workers if workers > 1 else None, address)
-    if engine != "local":
+    options: dict[str, Any] = {"datasets": trials.dataset, "entities": trials.entity, "arms": trials.arm}
+    options |= {"seeds": trials.seed, "device": trials.device, "data_dir": data_dir, "folder": results}
+    options |= {"retry": retry, "verbose": True, "notify": say}
+    on = engine_of(processes.engine, workers if workers > 1 else None, processes.address)
+    if processes.engine != "local":
         limit_threads(threads or 1)
         outcome = run_trials(experiment, engine=on, **options)
     elif workers > 1:
