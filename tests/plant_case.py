@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,11 @@ def service_in(folder: Path, detector: Path, *streams: str) -> Iterator[Service]
 
 
 @contextmanager
-def feeding(service: Service, address: Address) -> Iterator[Connection]:
+def feeding(
+    service: Service, address: Address, changed: Callable[[Connection], None] = lambda one: None
+) -> Iterator[Connection]:
     """A source that feeds a service; gives the state of the connection."""
-    connections = Connections([address], service)
+    connections = Connections([address], service, changed)
     connections.start()
     try:
         yield connections.by_name[address.name]

@@ -129,7 +129,7 @@ def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server,
         address = Address(server.url, "pump", server.tags, "50ms")
         with feeding(service, address) as connection:
             until(lambda: count(service) >= 1)
-            monkeypatch.setattr(service.recorder, "_unscored", lambda: 10**9 if behind.is_set() else 0)
+            monkeypatch.setattr(type(service.scorer), "unscored", property(lambda _: 10**9 if behind.is_set() else 0))
             behind.set()
             for i in range(10):
                 server.write_row([i, i, i])

@@ -6,8 +6,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometad import Budget, Comet
+from cometad import Comet
 from cometad.connect import prometheus, source
 from cometad.connect.address import Address
 from cometad.connect.contract import Lost, UnknownStream
@@ -24,8 +23,7 @@ from cometad.connect.intake import Connection, Intake
 from cometad.connect.prometheus import history
 from cometad.connect.prometheus_api import PrometheusApi
 from cometad.connect.prometheus_steps import Queries, StepGrid
-from cometad.connect.source import source_of, supervise
-from cometad.data import ForwardFill
+from cometad.connect.source import source_of
 from cometad.errors import CometadError, InputError, ParameterError
 from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
@@ -34,8 +32,9 @@ from cometad.serve.sources import rejected
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_time
 from contract import is_a_sentence
+from plant_case import feeding, service_in
 from prometheus_consumer import Consumer
-from serve_case import NAMES, WAIT, expected, frame, plant, until
+from serve_case import NAMES, WAIT, expected, until
 from servers.certificate import self_signed
 from servers.prometheus import PAST, Plant, PrometheusServer
 
@@ -54,30 +53,11 @@ def plant_server(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def detectors(tmp_path_factory):
-    """Saved detectors of the plant: one that refuses gaps, and one that fills them."""
-    folder, found = tmp_path_factory.mktemp("detectors"), {}
-    for name, gaps in (("pump", {}), ("gappy", {"gaps": ForwardFill(3)})):
-        detector = Comet(threshold=Budget(rate=0.01), **gaps).fit(frame(plant(1500)))
-        detector.save(folder / name)
-        found[name] = (detector, (folder / name).read_bytes())
-    return found
-
-
-@contextmanager
-def started(folder, detectors):
-    with closing(Service(Settings(data_dir=folder))) as service:
-        service.start()
-        for name, (_, content) in detectors.items():
-            service.detectors.add(name, content)
-        until(lambda: service.ready)
+def service(tmp_path_factory, pump_file, gappy_file):
+    """A service with a detector that refuses gaps, and one that fills them."""
+    with service_in(tmp_path_factory.mktemp("service"), pump_file) as service:
+        service.detectors.add("gappy", gappy_file.read_bytes())
         yield service
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory, detectors):
-    with started(tmp_path_factory.mktemp("service"), detectors) as found:
-        yield found
 
 
 @pytest.fixture
@@ -100,25 +80,11 @@ def at(server, stream=None, tags=TAGS, period="1s", back_fill="10min", **options
     return Address(url, stream, tags, period, options={"back_fill": back_fill} | options)
 
 
-def intake_of(service, name="prometheus"):
-    return Intake(service, Connection(name, ""))
-
-
-def pull(service, address, done: Callable[[], bool], intake=None):
-    """Run a source until something is so."""
-
-    async def run():
-        task = asyncio.create_task(supervise(source_of(address), intake or intake_of(service)))
-        end = time.monotonic() + WAIT
-        while not done():
-            assert time.monotonic() < end, intake and intake.connection
-            assert not task.done(), task.exception()
-            await asyncio.sleep(0.02)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())
+def pull(service, address, done, changed=lambda one: None):
+    """Run a source until something is so; gives its connection."""
+    with feeding(service, address, changed) as connection:
+        until(done)
+    return connection
 
 
 def stored(service, stream, table=schema.readings):
@@ -135,14 +101,15 @@ def caught_up(service, stream):
     return last is not None and last > time.time() - 3
 
 
+def run_once(service, address):
+    asyncio.run(asyncio.wait_for(source_of(address).run(Intake(service, Connection("once", ""))), WAIT))
+
+
 def refusal(service, address):
     """The message of a source that cannot be used."""
 
-    async def run():
-        await asyncio.wait_for(source_of(address).run(intake_of(service)), WAIT)
-
     with pytest.raises(CometadError) as caught:
-        asyncio.run(run())
+        run_once(service, address)
     assert is_a_sentence(str(caught.value)), str(caught.value)
     assert not isinstance(caught.value, Lost)
     return str(caught.value)
@@ -184,7 +151,7 @@ def test_pages_of_any_size_equal_one_query_per_step(plant_server, tags, options,
 # -- history and live -------------------------------------------------------------------------------------------------
 
 
-def test_every_step_from_the_back_fill_to_now_is_scored_once(plant_server, service, stream, detectors):
+def test_every_step_from_the_back_fill_to_now_is_scored_once(plant_server, service, stream, pump):
     server, data = plant_server
     begun = time.time()
     pull(service, at(server, stream), lambda: caught_up(service, stream) and time.time() > begun + 2)
@@ -194,7 +161,7 @@ def test_every_step_from_the_back_fill_to_now_is_scored_once(plant_server, servi
     np.testing.assert_array_equal(values, [data.row(at) for at in times])
     until(lambda: len(stored(service, stream, schema.scores)[0]) == len(times))
     scores = stored(service, stream, schema.scores)[1]
-    np.testing.assert_array_equal(scores.T, expected(detectors["pump"][0], values))
+    np.testing.assert_array_equal(scores.T, expected(pump[0], values))
 
 
 def test_one_query_gives_all_variables_by_a_label(plant_server, service, stream):
@@ -211,10 +178,10 @@ def test_a_source_started_again_goes_on_where_it_was(plant_server, service, stre
     pull(service, at(server, stream, back_fill="1min"), lambda: caught_up(service, stream))
     first = service.last_time(stream)
     until(lambda: time.time() > first + 4)
-    again = intake_of(service)
-    pull(service, at(server, stream, back_fill="1h"), lambda: again.connection.readings > 1, again)
+    with feeding(service, at(server, stream, back_fill="1h")) as again:
+        until(lambda: again.readings > 1)
     np.testing.assert_array_equal(np.diff(stored(service, stream)[0]), 1.0)
-    assert 1 < again.connection.readings <= service.last_time(stream) - first  # the last ones may not be counted yet
+    assert 1 < again.readings <= service.last_time(stream) - first  # the last ones may not be counted yet
 
 
 def test_only_steps_older_than_the_delay_are_asked_for(plant_server, service, stream):
@@ -239,13 +206,12 @@ def test_missing_samples_are_missing_values_if_the_detector_takes_them(plant_ser
 
 def test_steps_with_missing_values_are_set_aside_if_the_detector_takes_none(plant_server, service, stream):
     server, data = plant_server
-    intake = intake_of(service, "no-gaps")
-    pull(service, at(server, stream, HOLES, back_fill="3min"), lambda: caught_up(service, stream), intake)
+    one = pull(service, at(server, stream, HOLES, back_fill="3min"), lambda: caught_up(service, stream))
     times, values = stored(service, stream)
     assert not np.isnan(values).any()
     assert all(not data.is_missing("level", round(at) - data.start) for at in times)
-    rows = rejected(service.store, "no-gaps", 100)
-    assert 2 <= len(rows) == intake.connection.set_aside <= 5  # one for each stretch
+    rows = rejected(service.store, one.name, 100)
+    assert 2 <= len(rows) == one.set_aside <= 5  # one for each stretch
     assert rows[0].reason == (
         "Prometheus has no value for 'level', and the detector has no gap rule. "
         "Fit it with one, such as gaps=ForwardFill(limit=5)."
@@ -267,23 +233,22 @@ def test_a_variable_without_values_is_told_until_it_has_some_again(plant_server,
     last, told = service.last_time(stream), []
     # As if a target were down for a while: the stream has readings, so this is no mistake.
     down = TAGS | {"heat": f'plant{{sensor="heat"}} and on() (vector(time()) >= {last + 4})'}
-    intake = Intake(service, Connection("told", ""), lambda one: told.append(one.reason))
-    pull(service, at(server, stream, down), lambda: service.last_time(stream) > last + 4, intake)
+    until_up = at(server, stream, down), lambda: service.last_time(stream) > last + 4
+    one = pull(service, *until_up, changed=lambda one: told.append(one.reason))
     times, values = stored(service, stream)
     missing = np.isnan(values[:, list(service.layout(stream).names).index("heat")])
     first = datetime.fromtimestamp(times[missing][0], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert list(dict.fromkeys(told)) == [None, f"Prometheus has no value for 'heat' since {first}."]
     assert told[-1] is None
-    assert intake.connection.state == "connected"
+    assert one.state == "connected"
 
 
 def test_pulling_waits_while_the_service_is_behind(plant_server, service, stream, monkeypatch):
     server, _ = plant_server
     behind = threading.Event()
-    monkeypatch.setattr(service.recorder, "_unscored", lambda: 0 if behind.is_set() else 10**9)
-    intake = intake_of(service)
+    monkeypatch.setattr(type(service.scorer), "unscored", property(lambda _: 0 if behind.is_set() else 10**9))
     threading.Timer(0.5, behind.set).start()
-    pull(service, at(server, stream, back_fill="1min"), lambda: caught_up(service, stream), intake)
+    pull(service, at(server, stream, back_fill="1min"), lambda: caught_up(service, stream))
     assert behind.is_set()
     np.testing.assert_array_equal(np.diff(stored(service, stream)[0]), 1.0)
 
@@ -311,13 +276,12 @@ def test_a_page_that_is_too_much_is_halved_and_a_step_that_cannot_be_evaluated_i
     # At one time there are two series for `heat`; before and after it, one.
     other = f'plant{{sensor="level"}} and on() (vector(time()) == {bad})'
     tags = TAGS | {"heat": f'plant{{sensor="heat"}} or label_replace({other}, "twice", "yes", "", "")'}
-    intake = intake_of(service, "poison")
-    pull(service, at(server, stream, tags), lambda: caught_up(service, stream), intake)
+    one = pull(service, at(server, stream, tags), lambda: caught_up(service, stream))
     times = stored(service, stream)[0]
     wanted = [at for at in np.arange(times[0], times[-1] + 1) if at != bad]
     assert last < bad
     np.testing.assert_array_equal(times, wanted)
-    (row,) = rejected(service.store, "poison", 10)
+    (row,) = rejected(service.store, one.name, 10)
     assert row.place == datetime.fromtimestamp(bad, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert "returned 2 series" in row.reason
 
@@ -329,7 +293,6 @@ def test_after_a_restart_of_prometheus_no_step_is_lost_or_doubled(tmp_path, serv
     _, data = plant_server
     monkeypatch.setattr(source, "LONGEST_WAIT", 1.0)
     states = []
-    intake = Intake(service, Connection("restarted", ""), lambda one: states.append((one.state, one.reason)))
     server = PrometheusServer(tmp_path, data.samples())
 
     def outage():
@@ -346,7 +309,7 @@ def test_after_a_restart_of_prometheus_no_step_is_lost_or_doubled(tmp_path, serv
         def is_over():
             return not down.is_alive() and states[-1][0] == "connected" and caught_up(service, stream)
 
-        pull(service, at(server, stream), is_over, intake)
+        pull(service, at(server, stream), is_over, lambda one: states.append((one.state, one.reason)))
     times, values = stored(service, stream)
     np.testing.assert_array_equal(np.diff(times), 1.0)
     np.testing.assert_array_equal(values, [data.row(at) for at in times])
@@ -356,9 +319,9 @@ def test_after_a_restart_of_prometheus_no_step_is_lost_or_doubled(tmp_path, serv
     assert states[-1] == ("connected", None)
 
 
-def test_after_kills_every_step_is_scored_once_as_in_a_run_without_them(tmp_path, plant_server, detectors):
+def test_after_kills_every_step_is_scored_once_as_in_a_run_without_them(tmp_path, plant_server, pump):
     server, data = plant_server
-    detector, content = detectors["pump"]
+    detector, content = pump
     (tmp_path / "pump.comet").write_bytes(content)
     tags = [f"--tag={name}={query}" for name, query in TAGS.items()]
     options = ["--stream=plant", f"--detector={tmp_path / 'pump.comet'}", "--period=1s", "--option=back_fill=100min"]
@@ -498,7 +461,7 @@ def test_queries_must_be_those_of_the_detector(plant_server, service, stream):
         "variables. Add it to the tags."
     )
     with pytest.raises(UnknownStream):
-        asyncio.run(source_of(at(server, "gone")).run(intake_of(service)))
+        run_once(service, at(server, "gone"))
 
 
 @contextmanager
@@ -557,7 +520,7 @@ def test_a_server_that_is_not_prometheus_or_refuses_is_named(service, stream, st
 @pytest.mark.parametrize(("status", "body"), [(503, b""), (502, b"<html>Bad gateway</html>"), (429, b"")])
 def test_a_server_in_trouble_is_lost_and_tried_again(service, stream, status, body):
     with answering(status, body) as (url, _), pytest.raises(Lost, match=f"HTTP status {status}"):
-        asyncio.run(source_of(at(url, stream)).run(intake_of(service)))
+        run_once(service, at(url, stream))
 
 
 def test_a_token_is_sent_and_does_not_follow_a_redirect(service, stream, monkeypatch):

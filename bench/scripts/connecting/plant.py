@@ -247,7 +247,7 @@ def kill(kind: str, times: int, seed: int) -> tuple[str, list[str]]:
     """Kill the consumer at random moments under load: a sentence, and the problems."""
     chance, values = random.Random(seed), faulty(200_000)
     context = multiprocessing.get_context("forkserver")
-    modules = ("mqtt", "files", "opcua")
+    modules = ("mqtt", "file_source", "opcua")
     context.set_forkserver_preload(
         ["cometad.serve.service", "cometad.comet", "cometad.detectors", *(f"cometad.connect.{one}" for one in modules)]
     )
