@@ -54,7 +54,7 @@ def scored(service: Any, stream: str, count: int) -> None:
     def are_stored() -> bool:
         found = service.streams[stream]
         with service.store.read() as connection:
-            return next_number(connection, schema.scores, found.id) - found.first_step >= count
+            return next_number(connection, schema.scores, found.id) - found.row.first_step >= count
 
     until(are_stored)
 

@@ -196,7 +196,8 @@ def test_processes_divide_the_parts_and_take_over_from_one_that_stops(broker, tm
             shared.publish([(name, body) for body in good[:150] for name in names])
             until(
                 lambda: (
-                    sum(one.scored_seq for service in services for one in service.streams.values() if one.owned) == 1800
+                    sum(one.scoring.scored_seq for service in services for one in service.streams.values() if one.owned)
+                    == 1800
                 )
             )
             counts = [sum(one.owned for one in service.streams.values()) for service in services]
@@ -205,7 +206,7 @@ def test_processes_divide_the_parts_and_take_over_from_one_that_stops(broker, tm
             assert second.readings > 0
         until(lambda: len(services[0].members._parts) == 8)
         shared.publish([(name, body) for body in good[150:] for name in names])
-        until(lambda: all(one.owned and one.scored_seq == 300 for one in services[0].streams.values()))
+        until(lambda: all(one.owned and one.scoring.scored_seq == 300 for one in services[0].streams.values()))
         services[0].recorder.flush()
         for name in names:
             assert problems_of(services[0].store, name, VALUES, pump[0]) == []

@@ -145,7 +145,7 @@ def until(condition: Any, seconds: float = WAIT) -> None:
 
 def scored(service: Any) -> int:
     """How many readings are scored, of all streams."""
-    return sum(stream.scored_seq for stream in service.streams.values())
+    return sum(stream.scoring.scored_seq for stream in service.streams.values())
 
 
 def differences(store: Any, stream: str, values: np.ndarray) -> list[str]:

@@ -104,7 +104,7 @@ def dead(folder: Path) -> list[str]:
                 begun = time.perf_counter()
                 for first in range(0, len(readings), 1000):
                     post(client, STREAM, readings[first : first + 1000])
-                until(lambda stream=stream: stream.scored_seq == 30_000)
+                until(lambda stream=stream: stream.scoring.scored_seq == 30_000)
                 service.recorder.flush()
                 seconds = time.perf_counter() - begun
             lines.append(f"receiver: {name}; {30_000 / seconds:,.0f} readings a second to a stored score")

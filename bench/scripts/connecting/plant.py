@@ -89,7 +89,7 @@ def mqtt(messages: int, per_message: int, version: str) -> str:
                 publisher.publish(TOPIC, readings[i : i + per_message] if per_message > 1 else readings[i])
         begun = time.perf_counter()
         with service_in(Path(name, "data"), **address) as (service, stream):
-            until(lambda: stream.scored_seq >= len(readings))
+            until(lambda: stream.scoring.scored_seq >= len(readings))
             service.recorder.flush()
             seconds = time.perf_counter() - begun
     count = len(readings)
@@ -106,7 +106,7 @@ def opcua(period: float, rows: int = 200) -> str:
         folder = Path(name, "data")
         address = {"url": server.url, "tags": server.tags, "period": f"{period * 1000:g}ms"}
         with service_in(folder, **address) as (service, stream):
-            until(lambda: stream.scored_seq > 0)
+            until(lambda: stream.scoring.scored_seq > 0)
             first = (time.time() // period + 10) * period
             begun = time.perf_counter()
             for i, row in enumerate(values):
@@ -274,7 +274,7 @@ def kill(kind: str, times: int, seed: int) -> tuple[str, list[str]]:
         load.stopping.set()
         load.join()
         with service_in(folder, **feed.address) as (service, stream):
-            until(lambda: stream.scored_seq >= (load.sent if feed.acknowledges else len(known) + 1))
+            until(lambda: stream.scoring.scored_seq >= (load.sent if feed.acknowledges else len(known) + 1))
             repeated += stream.arrivals.repeated
         wanted = values[: load.sent] if feed.acknowledges else stored(folder, "readings")
         problems += differences(folder, wanted)
@@ -297,7 +297,7 @@ def outage() -> Iterator[str]:
                 broker.start()
                 publish(broker, values, 100 + i * 100, 200 + i * 100)
                 until(lambda: is_connected(service))
-            until(lambda: stream.scored_seq >= 600)
+            until(lambda: stream.scoring.scored_seq >= 600)
             yield "broker restarted 5 times: went on by itself, 600 of 600 readings"
             os.kill(broker.process.pid, signal.SIGSTOP)
             begun = time.monotonic()
@@ -306,7 +306,7 @@ def outage() -> Iterator[str]:
             time.sleep(max(0.0, 60 - noticed))
             os.kill(broker.process.pid, signal.SIGCONT)
             publish(broker, values, 600, 900)
-            until(lambda: stream.scored_seq >= 900)
+            until(lambda: stream.scoring.scored_seq >= 900)
             yield f"broker frozen for a minute, as a cut network: noticed after {noticed:.0f} s, 900 of 900 readings"
             with Publisher(broker) as publisher:
                 for bad in (
@@ -317,7 +317,7 @@ def outage() -> Iterator[str]:
                 ):
                     publisher.publish(TOPIC, bad)
             publish(broker, values, 900, 1200)
-            until(lambda: stream.scored_seq >= 1200 and connection.set_aside >= 4)
+            until(lambda: stream.scoring.scored_seq >= 1200 and connection.set_aside >= 4)
             service.recorder.flush()
             yield f"poison and a clock that jumped: {connection.set_aside} messages set aside, 1200 of 1200 readings"
         problems = differences(folder, values)

@@ -65,9 +65,9 @@ def throughput(server: PrometheusServer, steps: int) -> str:
         service.connect(
             [Address(f"prometheus+{server.url}", "plant", QUERIES, "1s", options=options)], lambda one: None
         )
-        while stream.scored_seq < steps:
+        while stream.scoring.scored_seq < steps:
             time.sleep(0.005)
-        count = stream.scored_seq
+        count = stream.scoring.scored_seq
         service.recorder.flush()
         seconds = time.perf_counter() - begun
     return (
