@@ -8,9 +8,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from cometad import BASELINES, Detector, NetworkComet
+from cometad import BASELINES, NetworkComet
 from cometad.errors import ParameterError
 from cometad.parameters import Parameters
+from cometad.saved_detector import _on_device
 
 NORMAL = np.random.default_rng(0).normal(size=(300, 2))
 
@@ -60,7 +61,7 @@ def test_scikit_learn_clones_and_pipes_a_detector():
 
 
 def test_a_file_of_a_detector_without_a_device_loads_on_the_cpu_only():
-    assert Detector._on_device({"seed": 1}, "cpu") == Detector._on_device({"seed": 1}, None) == {"seed": 1}
-    assert Detector._on_device({"device": "cuda"}, "cpu") == {"device": "cpu"}
-    with pytest.raises(ParameterError, match="Detector runs on the CPU only"):
-        Detector._on_device({"seed": 1}, "cuda")
+    assert _on_device("Comet", {"seed": 1}, "cpu") == _on_device("Comet", {"seed": 1}, None) == {"seed": 1}
+    assert _on_device("Comet", {"device": "cuda"}, "cpu") == {"device": "cpu"}
+    with pytest.raises(ParameterError, match="Comet runs on the CPU only"):
+        _on_device("Comet", {"seed": 1}, "cuda")

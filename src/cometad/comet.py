@@ -40,6 +40,7 @@ from cometad.views.panel import Panel, ViewsRun, clipped, gather_signature, scor
 from cometad.views.trim import (
     Stretch,
     Times,
+    excluded,
     find_misfits,
     restored_stretch,
     restored_times,
@@ -231,9 +232,7 @@ class Comet(Detector):
         [(200, 260)]
         """
         series = self._begin(X)
-        self.trimmed_ = tuple(
-            Stretch(*_steps(pair, series), (), "excluded by the user") for pair in _checked_pairs(exclude)
-        )
+        self.trimmed_ = excluded(exclude, series)
         series = self._filled(series)
         if self.trends:
             self.trends_ = Trends.fit(series.values, series.imputed)
@@ -314,35 +313,8 @@ class Comet(Detector):
             stream.restore(snapshot)
         return stream
 
-    def explain(self, X: object, event: object, *, context: int = 32) -> Explanation:
-        """Attribute the score of an event, a time, a time step or a pair (start, stop) of a series to variables.
-
-        A time is a text such as "2026-11-18T09:30Z" or a datetime.
-
-        Each reason names the view that rose most above the 500 readings before, and what was expected instead. The
-        explanation has the readings and expectations of `context` more time steps on either side. Imputed readings are
-        NaN and have no share.
-
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
-        >>> fresh[500, 1] = 12.0
-        >>> reason = Comet().fit(normal).explain(fresh, 500).reasons[0]
-        >>> reason.variable, bool(abs(reason.expected[0]) < 3), bool(reason.band < 4)
-        ('v1', True, True)
-        """
-        return super().explain(X, event, context=context)
-
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
-        """A function that explains events of one series, which is checked only once.
-
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> explain = Comet().fit(normal).explainer(normal)
-        >>> [explain(step, 8).peak for step in (100, 200)]
-        [100, 200]
-        """
+        """A function that explains events of one series, which is checked only once."""
         series = self._checked(X)
         views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
         moved, scaled = self.trends_(series.values, series.imputed), self._scaled(series)
@@ -444,16 +416,7 @@ class Comet(Detector):
     # -- scoring ----------------------------------------------------------------------------------------------------
 
     def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
-        """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others.
-
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> cycle = np.sin(np.arange(600) / 9)
-        >>> detector = Comet().fit(np.column_stack([cycle, 2 * cycle]))
-        >>> scaled = np.array([[0.5, 9.0]], np.float32)
-        >>> detector.substituted(scaled, np.array([[False, True]])).round(2)
-        array([[0.5, 0.5]], dtype=float32)
-        """
+        """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others."""
         return self.likely_(scaled, doubtful)
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
@@ -495,26 +458,3 @@ class Comet(Detector):
 def _network_comet(user: str) -> Any:
     """`NetworkComet`, imported when it is needed, because torch is optional; `user` is who needs it."""
     return imported_for(user, "cometad.network_comet").NetworkComet
-
-
-def _checked_pairs(exclude: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
-    for pair in exclude:
-        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise ParameterError(f"Cannot exclude {pair!r}; pass pairs (start, stop) of time steps or timestamps.")
-    return exclude
-
-
-def _steps(pair: tuple[Any, Any], series: Series) -> tuple[int, int]:
-    """The time steps of a pair of time steps or timestamps."""
-    start, stop = pair
-    if not isinstance(start, int | np.integer) or not isinstance(stop, int | np.integer):
-        if series.times is None:
-            raise InputError(f"Cannot exclude {pair!r}: the series has no times. Pass time steps.")
-        try:
-            bounds = np.array([start, stop], dtype="datetime64[ns]")
-        except ValueError as error:
-            raise InputError(f"Cannot exclude {pair!r}: not timestamps. Write them like 2026-01-31T08:00.") from error
-        start, stop = np.searchsorted(series.times.astype("datetime64[ns]"), bounds).tolist()
-    if not 0 <= start < stop <= len(series):
-        raise InputError(f"Cannot exclude {pair!r}: it is not a stretch of the series (0 to {len(series)}).")
-    return int(start), int(stop)

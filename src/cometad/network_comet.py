@@ -204,7 +204,7 @@ class NetworkComet(Detector):
                 )
         other = type(self)(**(self.get_params(deep=False) | changes))
         other.check_parameters()
-        other._remember(self.names_, self.named_)
+        other.names_, other.named_, other.n_features_in_ = self.names_, self.named_, self.n_features_in_
         other.scaling_, other.statistics_, other.trends_ = self.scaling_, self.statistics_, self.trends_
         other.network_, other.code_counts_ = self.network_, self.code_counts_
         scaled = other.scaling_(series.values)

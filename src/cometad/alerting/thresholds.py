@@ -6,13 +6,14 @@ rate, `spot.py` peaks over threshold.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
+from cometad.alerting.severity import ScoreTail
 from cometad.alerting.spot import DriftingSpot, Spot
 from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
@@ -107,6 +108,17 @@ THRESHOLDS: dict[str, Callable[..., Threshold]] = {
 
 
 ALERTS_PER_DAY = "alerts-per-day"
+
+
+def highest(rule: Threshold, samples: Sequence[Floats], period: float) -> tuple[Floats, ScoreTail]:
+    """The state of a rule that gives the highest threshold, fitted on each sample (time,), and the tail of that one.
+
+    A budget of alerts per day needs the `period`, to know how many readings a day has.
+    """
+    states = [rule.fit(one, period) if isinstance(rule, Budget) else rule.fit(one) for one in samples]
+    thresholds = [rule.watch(state).threshold for state in states]
+    best = thresholds.index(max(thresholds))
+    return states[best], ScoreTail.fit(samples[best], thresholds[best])
 
 
 def parse_threshold(text: str) -> Threshold:

@@ -6,14 +6,16 @@ valves, are ignored: a command that was given once is not a fault.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
+from cometad.errors import InputError, ParameterError
 from cometad.saving import counted, of_type, texts
 from cometad.scoring.scores import FLOOR, LEAST, smooth
+from cometad.series import Series
 from cometad.threads import in_tasks
 from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
 from cometad.views.view import View
@@ -166,6 +168,30 @@ def unusable(stretches: Sequence[Stretch], rows: int) -> Flags:
     for stretch in stretches:
         marked[stretch.start : stretch.stop] = True
     return marked
+
+
+def excluded(pairs: Sequence[tuple[Any, Any]], series: Series) -> tuple[Stretch, ...]:
+    """The stretches of a series that the user excludes: pairs (start, stop) of time steps or timestamps."""
+    for pair in pairs:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ParameterError(f"Cannot exclude {pair!r}; pass pairs (start, stop) of time steps or timestamps.")
+    return tuple(Stretch(*_steps(pair, series), (), "excluded by the user") for pair in pairs)
+
+
+def _steps(pair: tuple[Any, Any], series: Series) -> tuple[int, int]:
+    """The time steps of a pair of time steps or timestamps."""
+    start, stop = pair
+    if not isinstance(start, int | np.integer) or not isinstance(stop, int | np.integer):
+        if series.times is None:
+            raise InputError(f"Cannot exclude {pair!r}: the series has no times. Pass time steps.")
+        try:
+            bounds = np.array([start, stop], dtype="datetime64[ns]")
+        except ValueError as error:
+            raise InputError(f"Cannot exclude {pair!r}: not timestamps. Write them like 2026-01-31T08:00.") from error
+        start, stop = np.searchsorted(series.times.astype("datetime64[ns]"), bounds).tolist()
+    if not 0 <= start < stop <= len(series):
+        raise InputError(f"Cannot exclude {pair!r}: it is not a stretch of the series (0 to {len(series)}).")
+    return int(start), int(stop)
 
 
 def times_of(stretches: Sequence[Stretch], times: Array | None) -> tuple[Times, ...] | None:
