@@ -12,6 +12,7 @@ import pytest
 
 from cometad import Comet
 from cometad.export import to_onnx
+from fitted import fitted
 
 ROOT = Path(__file__).parents[2]
 EDGE = ROOT / "examples" / "edge"
@@ -41,7 +42,7 @@ def folder(tmp_path_factory):
     import polars as pl
 
     folder = tmp_path_factory.mktemp("edge")
-    detector = Comet().fit(pl.DataFrame(plant(600, 0), schema=NAMES))
+    detector = fitted(Comet(), pl.DataFrame(plant(600, 0), schema=NAMES))
     described = to_onnx(detector, folder / "plant.onnx").as_json()
     (folder / "plant.json").write_text(json.dumps(described))
     readings = plant(200, 1)
@@ -91,7 +92,7 @@ def node():
     return INSTALLED
 
 
-@pytest.fixture(params=["python", "node"])
+@pytest.fixture(params=["python", pytest.param("node", marks=pytest.mark.servers)])
 def program(request):
     """The command of an example and its arguments, without the file of a state."""
     if request.param == "python":

@@ -23,6 +23,7 @@ from cometad.export.step import NEXT_STATE, READING, STATE
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel
 from contract import is_a_sentence
+from fitted import fitted
 from own_views import Level
 
 LIVE = [
@@ -46,7 +47,7 @@ def plant(rows, seed=0):
 
 @pytest.fixture(scope="module")
 def detector():
-    return Comet().fit(plant(2400))
+    return fitted(Comet(), plant(2400))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_a_file_scores_readings_as_a_stream_does(detector, file):
     assert 0 < scored.flags.sum() < 200
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     width=st.integers(1, 4),
     seed=st.integers(0, 99),
@@ -123,7 +124,8 @@ def test_scores_that_often_repeat_keep_the_thresholds_together(seed):
     assert_same(detector.stream().update_many(readings[200:]), run(opened(detector_bytes(detector)), readings[200:]))
 
 
-def test_a_detector_with_verdicts_scores_the_same(detector):
+def test_a_detector_with_verdicts_scores_the_same():
+    detector = fitted(Comet(views=[Patterns(length=8, codes=6), Forecast(lags=4)]), plant(1200))
     taught = detector.learn_normal(today(), (300, 310)).learn_normal(today(), 200)
     scored = taught.stream().update_many(today())
     assert_same(scored, run(opened(detector_bytes(taught)), today()))
@@ -184,7 +186,7 @@ def test_the_generated_series_are_normal_and_not(detector):
 
 
 def test_a_file_of_another_detector_disagrees(detector, file):
-    other = Comet(seed=1).fit(plant(2400, seed=5))
+    other = fitted(Comet(seed=1), plant(2400, seed=5))
     with pytest.raises(OutputError, match="disagrees with the detector on a generated series"):
         checked(other, file.read_bytes())
 
@@ -212,12 +214,12 @@ NOISE = np.random.default_rng(0).normal(size=(300, 2))
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: BASELINES["pca"]().fit(NOISE), "PcaError cannot be exported to ONNX; only Comet() can."),
+        (lambda: fitted(BASELINES["pca"](), NOISE), "PcaError cannot be exported to ONNX; only Comet() can."),
         (NetworkComet, "NetworkComet cannot be exported to ONNX; only Comet() can."),
-        (lambda: Comet(gaps=ForwardFill(5)).fit(NOISE), "gap rule ForwardFill(limit=5) cannot be exported"),
-        (lambda: Comet(adaptation=FollowLevel()).fit(NOISE), "because the graph cannot learn"),
+        (lambda: fitted(Comet(), NOISE).with_gaps(ForwardFill(5)), "gap rule ForwardFill(limit=5) cannot be exported"),
+        (lambda: fitted(Comet(adaptation=FollowLevel()), NOISE), "because the graph cannot learn"),
         (lambda: Comet(views=[Level(), Forecast()]).fit(NOISE), "The view Level cannot be exported"),
-        (lambda: Comet(threshold=Spot(0.01)).fit(NOISE), "The threshold Spot(rate=0.01"),
+        (lambda: fitted(Comet(), NOISE).with_threshold(Spot(0.01)), "The threshold Spot(rate=0.01"),
     ],
 )
 def test_a_detector_that_cannot_be_exported_says_why(make, words, tmp_path):
@@ -274,7 +276,7 @@ def test_export_writes_a_file_and_describes_it(folder, capsys):
 def test_bad_input_is_refused_in_one_sentence(folder, capsys, arguments, words):
     (folder / "other.onnx").write_bytes(b"\x08\x08\x12\x07pytorch")
     (folder / "folder.onnx").mkdir()
-    BASELINES["squared-norm"]().fit(NOISE).save("baseline.comet")
+    fitted(BASELINES["squared-norm"](), NOISE).save("baseline.comet")
     before = sorted(folder.iterdir())
     assert main(["export", *arguments]) == 2
     printed, said = capsys.readouterr()

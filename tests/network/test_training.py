@@ -197,6 +197,7 @@ FITTED_AT_ONCE = {
 }
 
 
+@pytest.mark.servers
 def test_detectors_fitted_in_threads_at_once_give_the_same_bytes_as_one_by_one():
     series, threads = waves(600), torch.get_num_threads()
     torch.set_num_threads(2)
