@@ -1,5 +1,6 @@
 """Training the network: initial codes, the objective, and the loop over batches."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,13 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
-from torch import Tensor
+from torch import Tensor, nn
 
 from cometad.arrays import Floats32, Integers
-from cometad.network import loop
 from cometad.network.fast.moments import batch_losses, threads_for
 from cometad.network.fast.torch_threads import torch_alone
-from cometad.network.loop import EpochSummary, ParameterGroup, WindowSource
+from cometad.network.loop import Epoch, EpochLog, seeded, shuffled_batches
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule
 
@@ -70,7 +70,7 @@ class Training:
 
 def new_network(build: Callable[[], Network], seed: int, device: str) -> Network:
     """A network before training. Its weights depend on the seed alone, not on torch's random state."""
-    with loop.seeded(seed, torch.device("cpu")):  # weights are drawn on the CPU, whatever the device
+    with seeded(seed, torch.device("cpu")):  # weights are drawn on the CPU, whatever the device
         return build().to(device)
 
 
@@ -148,24 +148,71 @@ def train(
     report: Callable[[CometEpochSummary], object],
 ) -> None:
     """Train with AdamW on `count` windows, which `windows` returns by index; calls `report` after each epoch."""
-    totals = _EpochTotals(network)
+    totals, parameters = _EpochTotals(network), list(network.parameters())
 
-    def loss(batch: Tensor, epoch: int) -> Tensor:
+    def loss(batch: Tensor) -> Tensor:
         parts, counts = batch_losses(network, batch)
         totals.add(parts, counts)
         return training.objective.total(parts)
 
+    batches = math.ceil(count / training.batch_size)
+    steps, rng = training.schedule.steps(batches), np.random.default_rng(training.seed)
     with threads_for(network):
-        loop.train(
-            network,
-            [ParameterGroup(list(network.parameters()), loss, replayable=True)],
-            WindowSource(count, windows),
-            schedule=training.schedule,
-            batch_size=training.batch_size,
-            seed=training.seed,
-            report=lambda summary: report(totals.summary(summary)),
-            weight_decay=training.objective.weight_decay,
-        )
+        optimizer = torch.optim.AdamW(parameters, weight_decay=training.objective.weight_decay, fused=True)
+        backward, log = _Backward(loss, parameters), EpochLog(steps, batches)
+        network.train()
+        for step, chosen in enumerate(shuffled_batches(count, training.batch_size, steps, rng)):
+            batch = windows(chosen)  # (window, time, variable)
+            for group in optimizer.param_groups:
+                group["lr"] = training.schedule.rate(step / steps)
+            network.zero_grad()
+            log.losses.append(backward(batch))
+            optimizer.step()
+            if (step + 1) % batches == 0 or step + 1 == steps:
+                report(totals.summary(log.end_epoch(step + 1)))
+
+
+class _Backward:
+    """The loss of a batch, with the gradients of parameters set; on a GPU, replayed from the second batch on.
+
+    The loss must be the same in every epoch and never wait for a result.
+    """
+
+    def __init__(self, loss: Callable[[Tensor], Tensor], parameters: Sequence[nn.Parameter]) -> None:
+        self._loss, self._parameters = loss, parameters
+        self._shape: torch.Size | None = None  # of the first batch on a GPU
+        self._captured: _CapturedLoss | None = None
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        if batch.is_cuda and batch.shape == self._shape:
+            if self._captured is None:
+                self._captured = _CapturedLoss(self._loss, self._parameters, batch)
+            return self._captured.replay(batch)
+        if batch.is_cuda and self._shape is None:
+            self._shape = batch.shape
+        loss = self._loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+
+class _CapturedLoss:
+    """A loss and its gradients as one CUDA graph: launching many small kernels takes longer than running them."""
+
+    def __init__(self, loss: Callable[[Tensor], Tensor], parameters: Sequence[nn.Parameter], batch: Tensor) -> None:
+        self._batch, self._parameters = batch.clone(), parameters
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._loss = loss(self._batch)
+            self._loss.backward()  # type: ignore[no-untyped-call]
+        self._gradients = [parameter.grad for parameter in parameters]
+
+    def replay(self, batch: Tensor) -> Tensor:
+        """The loss of a batch of the captured shape; sets the gradients of the parameters."""
+        self._batch.copy_(batch)
+        self._graph.replay()
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+        return self._loss.detach().clone()
 
 
 class _EpochTotals:
@@ -184,13 +231,13 @@ class _EpochTotals:
         for total, more in zip((self._parts, *self._counts), (_loss_row(parts), *counts), strict=True):
             total += more
 
-    def summary(self, epoch: EpochSummary) -> CometEpochSummary:
+    def summary(self, epoch: Epoch) -> CometEpochSummary:
         """Summarize the epoch that just ended and start the next one."""
         reconstruction, codebook, commitment = (self._parts[:3] / self._parts[3]).tolist()
         in_use = tuple(int((counts > 0).sum()) for counts in self._counts)
         self._clear()
         return CometEpochSummary(
-            epoch.epoch, epoch.epochs, reconstruction, codebook, commitment, in_use, epoch.seconds_left
+            epoch.number, epoch.of, reconstruction, codebook, commitment, in_use, epoch.seconds_left
         )
 
     def _clear(self) -> None:

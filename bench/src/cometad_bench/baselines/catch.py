@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
 from cometad.parameters import require
 from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork, in_heads
+from cometad_bench.baselines.loop import ParameterGroup
 
 CLOSED = -math.log(1e10)  # logit of a masked channel
 COSINE_TEMPERATURE, SPARSITY = 0.07, 0.5  # of the mask loss, as published

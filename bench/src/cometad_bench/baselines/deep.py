@@ -21,12 +21,13 @@ from cometad.baselines.baseline import Baseline
 from cometad.data.network_windows import cut, learnable, training_rows, window_starts
 from cometad.errors import ParameterError
 from cometad.network.fast.torch_threads import torch_alone
-from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
+from cometad.network.loop import seeded
 from cometad.network.schedules import Converging, Halving, Schedule
 from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
 from cometad.saving import Table, arrays, require_state
 from cometad.series import Series
+from cometad_bench.baselines.loop import NoValidation, ParameterGroup, Validation, WindowSource, train
 
 # Per parameter in training: its value, its gradient, the two moments of AdamW, and the copy from the best epoch.
 BYTES_PER_PARAMETER = 5 * 4

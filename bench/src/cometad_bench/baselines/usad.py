@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
 from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
+from cometad_bench.baselines.loop import ParameterGroup
 
 
 class Adversaries(WindowNetwork):
