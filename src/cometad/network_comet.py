@@ -28,13 +28,14 @@ from cometad.live.stream import Stream
 from cometad.network.adaptation import Adaptation, NoAdaptation, OnlineAdaptation
 from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.network import Network
-from cometad.network.pipeline import Block, Pipeline
+from cometad.network.patches import check_patches
+from cometad.network.pipeline import Pipeline
 from cometad.network.run import FittedNetwork, RawRun, Run
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import DISTANCES, WINDOWS_AT_ONCE, PatchScores, Scorer
 from cometad.network.state import weights
 from cometad.network.training import INITIALIZATIONS, Objective, Training, fit_network, new_network
-from cometad.parameters import check, choice, integer, is_integer, number, require, strategy
+from cometad.parameters import check, choice, integer, number, require, strategy
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
 from cometad.saving import Table, array, require_state
@@ -225,8 +226,7 @@ class NetworkComet(Detector):
         series = self._checked(X)
         raw = RawRun(self._fitted, self.adaptation, apart=True)
         releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
-        blocks = [block for release in releases for block in release]
-        return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
+        return ScoreMap(*np.concatenate([block.apart() for release in releases for block in release], axis=2))
 
     def explain(self, X: object, event: object, *, context: int = 32) -> Explanation:
         """Attribute the score of an event, a time step or a pair (start, stop) of a series to variables.
@@ -248,16 +248,7 @@ class NetworkComet(Detector):
         return super().explain(X, event, context=context)
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
-        """A function that explains events of one series, which is checked only once.
-
-        >>> import numpy as np
-        >>> from cometad import NetworkComet
-        >>> from cometad.network import OneCycle
-        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> explain = NetworkComet(schedule=OneCycle(5)).fit(normal).explainer(normal)
-        >>> [explain(step, 8).peak for step in (100, 200)]
-        [100, 200]
-        """
+        """A function that explains events of one series, which is checked only once."""
         series = self._checked(X)
         explain = Explainer(self._fitted, self.scaling_, self.code_counts_, levels=self.levels_, typical=self.typical_)
 
@@ -313,8 +304,14 @@ class NetworkComet(Detector):
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
         check({"adaptation": adaptation}, RULES)
-        fingerprints = self._fingerprint(adaptation, alerts), lambda: self._fingerprint_0_1(adaptation, alerts)
-        stream = Stream(self, lambda: self._open(adaptation), alerts, *fingerprints, late)
+        stream = Stream(
+            self,
+            lambda: self._open(adaptation),
+            alerts,
+            _short_digest(self._identity(), adaptation, alerts),
+            lambda: self._fingerprint_0_1(adaptation, alerts),
+            late,
+        )
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
@@ -330,7 +327,7 @@ class NetworkComet(Detector):
         """Refuse invalid parameters, as `fit` does first."""
         check(self.get_params(deep=False), RULES)
         require(self.dim % 2 == 0, "dim", "even: one half embeds each variable on its own", self.dim)
-        _check_patches(self.patch_sizes, self.patch_strides, self.window)
+        check_patches(self.patch_sizes, self.patch_strides, self.window)
 
     def _least_rows(self) -> int:
         return self.window
@@ -467,10 +464,6 @@ class NetworkComet(Detector):
         pipeline = Pipeline(self.selection, self.normalization, self.score_weight, *fitted)
         self._prepare(self._new_scorer(self.active_), pipeline)
 
-    def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """Identifies this fitted detector with an adaptation and alerts; a snapshot resumes only with the same one."""
-        return _short_digest(self._identity(), adaptation, alerts)
-
     def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
         """The fingerprint that cometad 0.1 wrote: a hash of the saved file. Empty if 0.1 could not have saved it."""
         try:
@@ -483,20 +476,3 @@ class NetworkComet(Detector):
 
 def _short_digest(content: bytes, *settings: object) -> str:
     return hashlib.sha256(content + repr(settings).encode()).hexdigest()[:16]
-
-
-def _flat(block: Block) -> Floats:
-    """Reshape (score, scale, window, time, variable) to (score, scale, time, variable), without the skipped steps."""
-    scores, scales, *_, variables = block.raw.shape
-    raw = block.raw if block.left_out is None else np.where(block.left_out, np.nan, block.raw)
-    return raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)
-
-
-def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
-    for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
-        integers = isinstance(given, Sequence) and all(map(is_integer, given))
-        require(integers and len(given) >= 1, name, "a sequence of at least one integer", given)
-    require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
-    for size, stride in zip(sizes, strides, strict=True):
-        require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
-        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch size ({size})", stride)

@@ -9,6 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cometad.arrays import Floats
+from cometad.parameters import is_integer, require
+
+
+def check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
+    """Refuse sizes and strides of patches that do not fit each other or the window."""
+    for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
+        integers = isinstance(given, Sequence) and all(map(is_integer, given))
+        require(integers and len(given) >= 1, name, "a sequence of at least one integer", given)
+    require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
+    for size, stride in zip(sizes, strides, strict=True):
+        require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
+        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch size ({size})", stride)
 
 
 def patch_count(length: int, size: int, stride: int) -> int:

@@ -22,6 +22,12 @@ class Block(NamedTuple):
     skip: int
     left_out: Flags | None = None  # (window, time, variable)  depends on imputed readings; None if nothing does
 
+    def apart(self) -> Floats:
+        """The scores (score, scale, time, variable) of a run that keeps the scales apart; NaN where left out."""
+        scores, scales, *_, variables = self.raw.shape
+        raw = self.raw if self.left_out is None else np.where(self.left_out, np.nan, self.raw)
+        return raw[:, :, :, self.skip :].reshape(scores, scales, -1, variables)
+
 
 @dataclass(frozen=True)
 class Pipeline:
