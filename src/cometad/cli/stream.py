@@ -2,7 +2,6 @@
 
 import math
 import sys
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,8 +127,7 @@ def stream(model: options.Model, *, arriving: ArrivingOptions, lines: LinesOptio
     from cometad.data.text import Layout, check_form
     from cometad.errors import ModelFileError
     from cometad.live.lines import Interrupts, LineRun
-    from cometad.live.output import OutputFile
-    from cometad.live.session import Clock, Grid, Session
+    from cometad.live.session import Clock, Grid
     from cometad.series import check_late
 
     dialect, alerts = arriving.dialect.value(), rules.alerts.value()
@@ -154,27 +152,16 @@ def stream(model: options.Model, *, arriving: ArrivingOptions, lines: LinesOptio
         gate = (
             Clock(late=late, date_order=order) if resampling is None else Grid(resampling, detector.names_, late, order)
         )
-        if lines.snapshot is not None and resumed:
-            session = Session.resume(lines.snapshot, detector, gate, alerts)
-        else:
-            session = Session(detector, gate, alerts)
         layout = Layout(detector.names_, detector.named_, arriving.time_column, detector.gaps.allowed, dialect)
-        run = LineRun(session, layout, interrupts, saving, lines.only_events)
-        if resumed and lines.has_lines() and run.only_events_before != lines.only_events:
+        run = LineRun(detector, gate, alerts, layout, interrupts, snapshot=saving, only_events=lines.only_events)
+        if run.resumed and lines.has_lines() and run.only_events_before != lines.only_events:
             raise OutputError(
                 f"'{lines.output}' was written {'with' if run.only_events_before else 'without'} --only-events. "
                 "Continue it the same way, or write to another file."
             )
-        file = None if lines.output is None else OutputFile(lines.output, run.written, overwrite=not resumed)
-        if file is not None and run.written is not None and run.written["bytes"] and not lines.has_lines():
-            say(
-                f"'{lines.output}' was missing or empty: it starts at step {session.answered:,}, without the lines "
-                "before."
-            )
-        with nullcontext() if file is None else closing(file):
-            source = None if sys.stdin is None else sys.stdin.buffer
-            problem = run.answer(source, arriving.form, write_output if file is None else file.write, file)
-        for sentence in session.gate.summary():
+        source = None if sys.stdin is None else sys.stdin.buffer
+        problem = run.answer(source, arriving.form, lines.output, write_output)
+        for sentence in gate.summary():
             say(sentence)
     if problem is not None:
         raise problem

@@ -8,20 +8,22 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NamedTuple, Self
 
+from cometad.alerting.alerts import Alerts
 from cometad.alerting.thresholds import Promise
 from cometad.checkpoint import restoring
 from cometad.data.cells import StreamNumbers, checked_mark
 from cometad.data.dialect import UTF_8, recognize_encoding
 from cometad.data.text import Layout, Reading, readings, to_utf_8
+from cometad.detector import Detector
 from cometad.errors import InputError, OutputError
 from cometad.live.output import OutputFile, checked_position
-from cometad.live.session import KIND, Answer, Session
+from cometad.live.session import KIND, Answer, Ordered, Session
 from cometad.saving import counted, of_type, texts
 
 CHUNK = 1 << 16  # bytes; more than Python's own buffer, whose content select does not see
@@ -199,37 +201,58 @@ class SnapshotFile(NamedTuple):
 
 
 class LineRun:
-    """Answers the readings of an input, and saves the session with its positions in the input and in the output."""
+    """Answers the readings of an input, and saves the session with its positions in the input and in the output.
+
+    If the file of the `snapshot` exists, the session in it is resumed.
+    """
 
     def __init__(
         self,
-        session: Session,
+        detector: Detector,
+        gate: Ordered,
+        alerts: Alerts,
         layout: Layout,
         interrupts: Interrupts,
+        *,
         snapshot: SnapshotFile | None = None,
         only_events: bool = False,
     ) -> None:
-        self._session, self._layout, self._interrupts = session, layout, interrupts
-        self._snapshot, self._only_events = snapshot, only_events
-        position = session.position
+        self._layout, self._interrupts, self._snapshot, self._only_events = layout, interrupts, snapshot, only_events
+        if snapshot is not None and snapshot.path.exists():
+            self.resumed, self._session = True, Session.resume(snapshot.path, detector, gate, alerts)
+        else:
+            self.resumed, self._session = False, Session(detector, gate, alerts)
+        position = self._session.position
         with restoring(KIND, f"'{snapshot.path}'" if snapshot else "The snapshot"):
             self._feed = InputFeed(position.get("input"))
-            self.written = checked_position(position.get("output"))  # where the output was when the session was saved
+            self._written = checked_position(position.get("output"))
             self._numbers = StreamNumbers(layout.dialect, layout.gaps, checked_mark(position.get("decimal")))
             self.only_events_before = of_type(position.get("only_events", only_events), bool, "only_events")
         self._readings, self._saved_at = 0, time.monotonic()  # since the last time
         self._cut = False  # whether it was saved for the last time, before a line that may be incomplete
 
     def answer(
-        self, source: BinaryIO | None, form: str, write: Callable[[str], None], output: OutputFile | None = None
+        self, source: BinaryIO | None, form: str, output: Path | None, show: Callable[[str], None]
     ) -> InputError | None:
         """Answer all readings, then finish the stream or save it; returns the error of a bad reading, which ends it.
 
-        `write` gets each answer as a JSON line at once; `output` is the file it goes to, if that can be continued.
+        Each answer is a JSON line, written at once to the file `output`, or else given to `show`.
         """
-        self._write, self._output = write, output
-        if output is not None and self._snapshot is not None and not self._snapshot.path.exists():
-            self._save()  # if it is killed before the first regular one
+        if output is None:
+            self._write, self._output = show, None
+            return self._answer_all(source, form)
+        with closing(OutputFile(output, self._written, overwrite=not self.resumed)) as file:
+            self._write, self._output = file.write, file
+            if self._written is not None and self._written["bytes"] and not file.continues:
+                _log.info(
+                    "'%s' was missing or empty: it starts at step %s, without the lines before.",
+                    *(output, f"{self._session.answered:,}"),
+                )
+            if self._snapshot is not None and not self.resumed:
+                self._save()  # if it is killed before the first regular one
+            return self._answer_all(source, form)
+
+    def _answer_all(self, source: BinaryIO | None, form: str) -> InputError | None:
         try:
             problem = self._take_all(source, form)
             ended = problem is None and not self._interrupts.stopped
