@@ -6,48 +6,26 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from cometad.errors import InputError, unknown
 from cometad.views import VIEWS
 from cometad.views.view import View
 
-MOST = 24
-FIELDS = ("name", "views", "pooling", "smoothing")
+MOST = 24  # so that the choice stays honest
 
 
 @cache
 def configurations() -> dict[str, dict[str, Any]]:
     """Return the listed parameters of Comet by the name of the configuration."""
-    return parsed((files("cometad_bench") / "configurations.toml").read_text(encoding="utf-8"))
-
-
-def parsed(text: str) -> dict[str, dict[str, Any]]:
-    """Return the configurations in a TOML text."""
-    content = tomllib.loads(text)
+    content = tomllib.loads((files("cometad_bench") / "configurations.toml").read_text(encoding="utf-8"))
     rows = content.pop("configuration")
-    if len(rows) > MOST:
-        raise InputError(f"There are {len(rows)} configurations; list at most {MOST}, so that the choice stays honest.")
-    found: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["name"] in found:
-            raise InputError(f"Two configurations are named {row['name']!r}. Rename one of them.")
-        found[row["name"]] = _parameters(content | row)
-    return found
+    return {row["name"]: _parameters(content | row) for row in rows}
 
 
 def _parameters(row: Mapping[str, Any]) -> dict[str, Any]:
-    for name in row:
-        if name not in FIELDS:
-            raise unknown("field of a configuration", name, FIELDS)
-    parameters: dict[str, Any] = {"views": tuple(_view(view) for view in row["views"])}
-    parameters |= {"pooling": row["pooling"]} if "pooling" in row else {}
-    return parameters | ({"smoothing": tuple(row["smoothing"])} if "smoothing" in row else {})
+    own = {name: tuple(value) if name == "smoothing" else value for name, value in row.items() if name != "name"}
+    return own | {"views": tuple(_view(**view) for view in row["views"])}
 
 
-def _view(row: Mapping[str, Any]) -> View:
-    fields = dict(row)
-    kind = fields.pop("kind")
-    if kind not in VIEWS:
-        raise unknown("view", kind, VIEWS)
+def _view(kind: str, **fields: Any) -> View:
     view: View = VIEWS[kind](**fields)
     return view
 

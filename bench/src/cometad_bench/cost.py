@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from matplotlib.figure import Figure
 
-from cometad.errors import InputError, needs_extra
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
 from cometad_bench.compare import without_one_dataset
@@ -97,10 +97,8 @@ def plot_costs(axes: Any, panel: CostPanel, metric: str = RANKED_BY) -> None:
 def save_costs(path: str | os.PathLike[str], frame: pl.DataFrame, metric: str = RANKED_BY) -> None:
     """Write the figure: the panels of `cost_panels`, one above the other, so that names have room."""
     panels = cost_panels(frame, metric)
-    if not panels:
-        raise InputError("No arm has a training time and an accuracy for every entity; run more trials.")
     size = (9, 0.5 + 5.5 * len(panels))
-    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=size, dpi=110, layout="constrained")
+    figure = Figure(figsize=size, dpi=110, layout="constrained")
     every = figure.subplots(len(panels), squeeze=False)[:, 0]
     _legend(figure, every[0], [cost for panel in panels for cost in panel.costs])
     for axes, panel in zip(every, panels, strict=True):

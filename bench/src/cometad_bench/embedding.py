@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cometad.data.network_windows import cut, window_starts
 from cometad.datasets.dataset import Dataset
-from cometad.errors import InputError, needs_extra
+from cometad.errors import InputError
 from cometad.network.patches import patches
 from cometad.network_comet import NetworkComet
 from cometad.report.plots import save_figure
@@ -38,7 +38,9 @@ def _embedded(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, A
     detector = cast(NetworkComet, built(arm, dataset, seed, device)).fit(training_series(arm, dataset))
     fitted = time.monotonic()
     vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(seed))
-    places = needs_extra("umap", "viz").UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)
+    import umap  # here, because no other trial needs it
+
+    places = umap.UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)
     return costs(detector, fitted - started, time.monotonic() - fitted) | {
         "points": {
             "kind": [KINDS[kind] for kind in kinds],
@@ -120,6 +122,8 @@ def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
 
 def save_embedding(path: str | os.PathLike[str], points: dict[str, list[Any]]) -> None:
     """Write the figure of embeddings and codes."""
-    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    from matplotlib.figure import Figure  # here, because trials do not need it
+
+    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
     plot_embedding(figure.subplots(), points)
     save_figure(path, figure)

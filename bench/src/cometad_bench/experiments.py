@@ -17,8 +17,7 @@ from cometad.views import NetworkView
 from cometad.views.adaptation import FollowLevel
 from cometad_bench.baselines.deep import DeepBaseline
 from cometad_bench.configurations import configurations, labels
-from cometad_bench.fair import FairBaseline
-from cometad_bench.floor import AllPositive
+from cometad_bench.fair import AllPositive, FairBaseline
 from cometad_bench.plants import PLANTS
 from cometad_bench.split import Part
 

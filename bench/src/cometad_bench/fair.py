@@ -1,17 +1,18 @@
-"""Fair arms: a simple baseline with the calibration, pooling and smoothing of Comet.
+"""Detectors that only the benchmark has: fair arms, and a no-skill reference that flags every reading.
 
-A comparison in which only one side calibrates and smooths says little about what each knows of the data.
+A fair arm is a simple baseline with the calibration, pooling and smoothing of Comet. A comparison in which only one
+side calibrates and smooths says little about what each knows of the data.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines import BASELINES
 from cometad.baselines.baseline import RULES as SHARED_RULES
-from cometad.baselines.baseline import Baseline, VariableBaseline
+from cometad.baselines.baseline import Baseline, ReadingBaseline, VariableBaseline
 from cometad.errors import ParameterError
 from cometad.parameters import Rule, check, check_integer, choice, integer, require
 from cometad.scoring.scores import Tails, fuse, smooth
@@ -65,3 +66,21 @@ class FairBaseline(Baseline):
 
     def _state(self) -> dict[str, Array]:
         raise ParameterError(f"A fair arm serves benchmarks only and cannot be saved. Save a {self.baseline} instead.")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AllPositive(ReadingBaseline):
+    """Gives every reading the same score, above the training scores. Its results are the floor of a metric."""
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Fit the threshold; nothing is learned."""
+        super().fit(X)
+        self.decision_scores_ = self.alert_scores_ = np.zeros_like(self.decision_scores_)
+        self._fit_threshold()
+        return self
+
+    def _learn_readings(self, readings: Floats32) -> None:
+        """Nothing to learn."""
+
+    def _score_readings(self, readings: Floats) -> Floats:
+        return np.ones(len(readings))

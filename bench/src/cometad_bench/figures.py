@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
+from adjustText import adjust_text
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
-from cometad.errors import InputError, needs_extra
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
 from cometad_bench.experiments import REFERENCES
@@ -47,8 +49,6 @@ def plot_critical_difference(
     axes: Any, ranks: Mapping[str, float], difference: float, groups: Sequence[Sequence[str]]
 ) -> None:
     """Draw mean ranks on a line, best on the left, with a bar across arms that do not differ significantly."""
-    if len(ranks) < 2:
-        raise InputError(f"A critical-difference diagram needs at least 2 arms, not {len(ranks)}; run more trials.")
     low, high = math.floor(min(ranks.values())), math.ceil(max(ranks.values()))
     high = max(high, low + 1)  # all arms may share one rank
     levels = _bar_levels(ranks, groups)
@@ -74,9 +74,7 @@ def save_critical_difference(
     values = found.select(arms).to_numpy()
     difference = critical_difference(len(arms), len(found))
     ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
-    figure = needs_extra("matplotlib.figure", "viz").Figure(
-        figsize=(8, 1.8 + 0.16 * len(arms)), dpi=150, layout="constrained"
-    )
+    figure = Figure(figsize=(8, 1.8 + 0.16 * len(arms)), dpi=150, layout="constrained")
     axes = figure.subplots()
     plot_critical_difference(axes, ranks, difference, cliques(ranks, difference))
     several = "datasets" if over == "dataset" else "entities"
@@ -162,9 +160,7 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
 
     The area of a circle is the number of parameters; squares have none.
     """
-    if not points:
-        raise InputError("No detector has a training time and an Aff-F1 on every dataset; run more trials.")
-    largest = max((point.parameters or 0 for point in points), default=0)
+    largest = max(point.parameters or 0 for point in points)
     areas = [_area(point.parameters, largest) for point in points]
     seconds = [max(point.seconds, 1e-3) for point in points]  # the axis is logarithmic
     heights = [100 * point.aff_f1 for point in points]
@@ -178,7 +174,7 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
 
 def save_efficiency(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
     """Write the efficiency plot."""
-    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.subplots()
     plot_efficiency(axes, efficiency_points(frame), efficiency_floor(frame))
     save_figure(path, figure)
@@ -223,18 +219,16 @@ def _draw_sizes(axes: Any, largest: float, has_squares: bool) -> None:
 def write_names(axes: Any, names: Sequence[str], places: Sequence[tuple[float, float]], areas: Sequence[float]) -> None:
     """Write each name to the right of its marker, or nearby with a leader line if there is no room."""
     axes.figure.draw_without_rendering()  # positions are known only after layout
-    box = needs_extra("matplotlib.transforms", "viz").Bbox
     obstacles = [artist.get_window_extent() for artist in (*axes.lines, *axes.texts)]
     texts = []
     for name, (x, y), area in zip(names, axes.transData.transform(places), areas, strict=True):
         radius = math.sqrt(area / math.pi) * axes.figure.dpi / 72
-        obstacles.append(box.from_extents(x - radius, y - radius, x + radius, y + radius))
+        obstacles.append(Bbox.from_extents(x - radius, y - radius, x + radius, y + radius))
         right = axes.transData.inverted().transform((x + 1.3 * radius, y))
         texts.append(axes.text(*right, name, va="center", fontsize=FONT, color=INK))
     xs, ys = zip(*places, strict=True)
     stay = {"avoid_self": False, "force_explode": 0, "force_pull": 0, "expand": (1, 1)}  # move only what overlaps
     leader = {"arrowstyle": "-", "color": INK, "linewidth": 0.5}
-    adjust_text = needs_extra("adjustText", "viz").adjust_text
     adjust_text(
         texts,
         objects=obstacles,

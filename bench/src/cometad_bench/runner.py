@@ -5,22 +5,25 @@ processes may work on the same results: each takes jobs that no other process ha
 """
 
 import hashlib
+import multiprocessing
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import Timeout
 
 from cometad.datasets.dataset import Dataset, concatenate
-from cometad.errors import ParameterError, needs_extra, unknown
+from cometad.errors import ParameterError, unknown
 from cometad.fleet.engines import Engine
+from cometad.parameters import check_integer
 from cometad.progress import ProgressCallback, show_progress
 from cometad_bench.datasets.readers import READERS, entities, status
 from cometad_bench.datasets.stored import StoredDataset, opened
@@ -31,7 +34,7 @@ from cometad_bench.isolation import Work, isolated
 from cometad_bench.plants import PLANTS, plant_family
 from cometad_bench.results import Record, Results, identity
 from cometad_bench.split import part_of
-from cometad_bench.trial import detection_trials, failure, planned, tsb_ad_trials
+from cometad_bench.trial import detection_trials, failure, limit_threads, planned, tsb_ad_trials
 
 FOLDER = Path("results")
 SYNTHETIC = {PLANT: plants, PLANTS: plant_family}  # datasets that are made, not read
@@ -126,6 +129,27 @@ def run(
     return outcome
 
 
+def run_with_workers(name: str, *, workers: int, threads: int = 1, **options: Any) -> Outcome:
+    """Run an experiment in several processes; `options` are those of `run`, and only the first process reports."""
+    check_integer("workers", workers, 1)
+    silent = {key: value for key, value in options.items() if key not in ("verbose", "notify")}
+    context = multiprocessing.get_context("spawn")  # a forked process would inherit the state of thread pools
+    with ProcessPoolExecutor(workers, context, limit_threads, (threads,)) as pool:
+        shares = [pool.submit(run, name, **(silent if number else options)) for number in range(workers)]
+        return joined([share.result() for share in shares])
+
+
+def joined(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of several processes that were asked for the same trials."""
+    first = outcomes[0]
+    done, failed = sum(one.done for one in outcomes), [record for one in outcomes for record in one.failed]
+    # A process that started late counts what the others did meanwhile as done before.
+    done_before = min(one.done_before for one in outcomes)
+    failed_before = min(one.failed_before for one in outcomes)
+    elsewhere = max(0, first.requested - done_before - failed_before - done - len(failed))
+    return Outcome(first.requested, done_before, failed_before, done, failed, first.absent, first.refused, elsewhere)
+
+
 def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
     """Return the results of an experiment in a folder."""
     _experiment(name)
@@ -152,8 +176,6 @@ def _datasets(experiment: Experiment, names: Sequence[str] | None) -> Sequence[s
 def _check(experiment: Experiment, arms: Sequence[Arm], device: str, results: Results) -> None:
     for arm in arms:
         arm.build("MSL", 0, device)  # refuses an unknown device
-    if experiment.protocol == "embedding":
-        needs_extra("umap", "viz")
     results.check_writable()
     results.read()  # refuses a file that does not hold results
 

@@ -12,29 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2, rankdata, studentized_range, wilcoxon
 
-from cometad.errors import InputError, ParameterError
-
-
-def ranks_within(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the ranks of the arms within each dataset of values (dataset, arm): 1 is best, ties share a rank."""
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2:
-        raise InputError(f"Expected values of shape (dataset, arm), got {table.shape}.")
-    _check_counts(table.shape[1], table.shape[0])
-    if not np.isfinite(table).all():
-        raise InputError("Ranks need a number for every dataset and arm. Leave out incomplete arms.")
-    return np.asarray(rankdata(-table, axis=1), dtype=np.float64)
-
 
 def mean_ranks(values: ArrayLike) -> NDArray[np.float64]:
     """Return the mean rank of each arm over the datasets of values (dataset, arm): 1 is best, ties share a rank."""
-    return np.asarray(ranks_within(values).mean(axis=0), dtype=np.float64)
+    return np.asarray(_ranks(values).mean(axis=0), dtype=np.float64)
+
+
+def _ranks(values: ArrayLike) -> NDArray[np.float64]:
+    return np.asarray(rankdata(-np.asarray(values, dtype=np.float64), axis=1), dtype=np.float64)
 
 
 def friedman(values: ArrayLike) -> float:
     """Return the p-value of the Friedman test that all arms of values (dataset, arm) are equally good."""
     # Not scipy's friedmanchisquare: it refuses two arms and returns nan if all are equal.
-    ranks = ranks_within(values)
+    ranks = _ranks(values)
     datasets, arms = ranks.shape
     middle = (arms + 1) / 2
     within = float(((ranks - middle) ** 2).sum())
@@ -44,12 +35,9 @@ def friedman(values: ArrayLike) -> float:
     return float(chi2.sf((arms - 1) * between / within, arms - 1))
 
 
-def critical_difference(arms: int, datasets: int, level: float = 0.05) -> float:
-    """Return how far apart two mean ranks must be to differ significantly in Nemenyi's test of all pairs."""
-    _check_counts(arms, datasets)
-    if not 0 < level < 1:
-        raise ParameterError(f"The significance level must be between 0 and 1. Got {level} instead.")
-    quantile = studentized_range.ppf(1 - level, arms, np.inf) / np.sqrt(2)
+def critical_difference(arms: int, datasets: int) -> float:
+    """Return how far apart two mean ranks must be to differ in Nemenyi's test of all pairs at the 5 % level."""
+    quantile = studentized_range.ppf(0.95, arms, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(arms * (arms + 1) / (6 * datasets)))
 
 
@@ -112,8 +100,3 @@ def stratified_interval(
     )
     low, high = np.quantile(drawn, ((1 - level) / 2, (1 + level) / 2))
     return Interval(float(np.mean([values.mean() for values in families])), float(low), float(high))
-
-
-def _check_counts(arms: int, datasets: int) -> None:
-    if arms < 2 or datasets < 2:
-        raise InputError(f"A ranking needs at least 2 datasets and 2 arms, not {datasets} and {arms}; run more trials.")

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 from scipy.stats import rankdata
 
-from cometad.errors import InputError
 from cometad.metrics import METRICS
 from cometad_bench import frame as figures_of
 from cometad_bench.experiments import REFERENCES
@@ -156,7 +155,8 @@ def metric_table(
         row | {"rank": ranks.get((row["dataset"], row["arm"])), "plain rank": plain.get((row["dataset"], row["arm"]))}
         for row in _with_average(means).to_dicts()
     ]
-    paper = _with_published_average(_published(published), distinct(means, "dataset"))
+    theirs = {(one["dataset"], one["arm"]): one["metrics"] for one in published}
+    paper = _with_published_average(theirs, distinct(means, "dataset"))
     paper_notes = ["Rows named paper hold the published figures for the arm above."] if paper else []
     notes = (*metric_notes(means, frame, names), *rank_notes, *plain_notes, *paper_notes)
     return ResultTable(title, tuple(columns), _groups(rows, columns, paper), notes)
@@ -305,18 +305,6 @@ def _twin_notes(same: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 # --- published figures ------------------------------------------------------------------------------------------------
-
-
-def _published(records: Iterable[Record]) -> Published:
-    paper: Published = {}
-    for record in records:
-        where = record["dataset"], record["arm"]
-        if where in paper:
-            raise InputError(
-                f"There are two published rows for {where[1]} on {where[0]}. Pass those of one experiment."
-            )
-        paper[where] = record["metrics"]
-    return paper
 
 
 def _with_published_average(paper: Published, datasets: Sequence[str]) -> Published:

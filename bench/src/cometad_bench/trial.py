@@ -32,9 +32,9 @@ from cometad_bench.datasets.readers import period
 from cometad_bench.datasets.stored import StoredDataset, opened
 from cometad_bench.experiments import Arm
 from cometad_bench.results import Record
-from cometad_bench.threshold import common_threshold
 
 DAY = 86_400  # seconds
+QUANTILE = 0.99  # of the training scores
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
 EMPTY = dict.fromkeys(("parameters", "fit_seconds", "score_seconds", "metrics", "at_threshold", "error"))
 
@@ -181,11 +181,11 @@ def costs(detector: Detector, fit_seconds: float, score_seconds: float) -> dict[
 
 def _detection(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
     detector, scores, taken = _scored(fitting, arm, seed, dataset)
-    metrics = evaluate(dataset.labels, scores)
+    metrics, threshold = evaluate(dataset.labels, scores), common_threshold(detector.decision_scores_)
     return taken | {
         "metrics": metrics,
         "untied": {"vus_pr": untied_vus_pr(dataset.labels, scores, metrics)},
-        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), period(dataset.name)),
+        "at_threshold": at_threshold(dataset.labels, scores, threshold, period(dataset.name)),
     }
 
 
@@ -199,6 +199,11 @@ def _tsb_ad(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str
         "metrics": evaluate(dataset.labels, scores, protocol),
         "untied": {"vus_pr": vus(dataset.labels, untied(scores), *settings).pr},
     }
+
+
+def common_threshold(training_scores: Floats) -> float:
+    """Return the threshold at which the benchmark compares all detectors, whatever rule they use themselves."""
+    return float(np.quantile(training_scores, QUANTILE))
 
 
 def untied_vus_pr(labels: NDArray[np.bool_], scores: NDArray[np.float64], metrics: Mapping[str, float]) -> float:

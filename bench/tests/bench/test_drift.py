@@ -21,7 +21,7 @@ from cometad_bench.drift.experiment import CONTAMINATIONS, SETTINGS, Setting, co
 from cometad_bench.drift.figures import ARMS, plot_contamination, plot_drift, save_drift
 from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table
 from cometad_bench.frame import frame_of
-from cometad_bench.threshold import common_threshold
+from cometad_bench.trial import common_threshold
 from contract import is_a_sentence, saved, waves
 from trials import trial
 
@@ -291,13 +291,13 @@ def naive_place(scores, labels, threshold, fault, start, stop):
 
 
 def test_the_figures_equal_those_of_plain_loops(detector, series, adapting):
-    scores = detector.decision_function(series.values).tolist()
+    scores, threshold = detector.decision_function(series.values).tolist(), common_threshold(detector.decision_scores_)
     for name, (start, stop) in series.phases.items():
-        expected = naive_phase(scores, series.labels, common_threshold(detector), start, stop)
+        expected = naive_phase(scores, series.labels, threshold, start, stop)
         assert adapting["phases"][name] == pytest.approx(expected)
     for pair in series.probes:
         for name, fault in zip(("before", "after"), pair, strict=True):
-            expected = naive_place(scores, series.labels, common_threshold(detector), fault, *series.phases[name])
+            expected = naive_place(scores, series.labels, threshold, fault, *series.phases[name])
             assert adapting["probes"][fault.kind][name] == pytest.approx(expected)
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare
 
 import trials
-from cometad.errors import InputError, ParameterError
+from cometad.errors import InputError
 from cometad_bench.figures import (
     Point,
     efficiency_floor,
@@ -97,12 +97,6 @@ def test_the_critical_difference_follows_from_demsars_published_quantiles(arms, 
     assert critical_difference(arms, datasets=14) == pytest.approx(expected, rel=5e-4)
 
 
-def test_a_stricter_level_needs_a_larger_difference():
-    assert critical_difference(4, 10, level=0.01) > critical_difference(4, 10, level=0.05)
-    with pytest.raises(ParameterError, match="between 0 and 1"):
-        critical_difference(4, 10, level=5)
-
-
 @given(st.lists(st.integers(4, 40), min_size=1, max_size=7), st.integers(1, 30))
 def test_cliques_are_the_maximal_sets_of_pairwise_close_arms(quarters, difference):
     ranks = {f"arm {number}": quarter / 4 for number, quarter in enumerate(quarters)}
@@ -116,20 +110,6 @@ def test_cliques_are_the_maximal_sets_of_pairwise_close_arms(quarters, differenc
     found = cliques(ranks, difference / 4)
     assert {frozenset(group) for group in found} == maximal
     assert len(found) == len(maximal)
-
-
-def test_ranks_refuse_values_that_cannot_be_ranked():
-    for values in ([[1.0, 2.0]], [[1.0], [2.0]]):
-        with pytest.raises(InputError, match=r"at least 2 datasets and 2 arms, not .*; run more trials\.$"):
-            mean_ranks(values)
-        with pytest.raises(InputError, match="at least 2 datasets"):
-            friedman(values)
-    with pytest.raises(InputError, match="not 1 and 5"):
-        critical_difference(arms=5, datasets=1)
-    with pytest.raises(InputError, match=r"shape .*got \(3,\)"):
-        mean_ranks([1.0, 2.0, 3.0])
-    with pytest.raises(InputError, match="Leave out incomplete arms"):
-        mean_ranks([[1.0, math.nan], [1.0, 2.0]])
 
 
 # Summaries
@@ -281,8 +261,6 @@ def test_published_figures_follow_their_arm_without_a_mark():
     assert [it.arm for it in table.groups[0].rows] == ["pca", "paper", "knn", "random"]
     assert row(table, "paper").cells[0] == Cell(0.95)
     assert row(table, "knn").cells[0].mark == "best"
-    with pytest.raises(InputError, match="two published rows for pca on MSL\\. Pass those of one experiment"):
-        metric_table(frame_of([trial("pca")]), "Main", paper * 2)
 
 
 def test_the_published_average_covers_the_datasets_of_the_table():
@@ -646,12 +624,10 @@ def test_every_arm_of_a_diagram_has_a_label_and_every_group_a_bar():
         assert height != other or right < left  # no two bars touch
 
 
-def test_a_diagram_of_equal_arms_can_be_drawn_and_of_one_arm_is_refused():
+def test_a_diagram_of_equal_arms_can_be_drawn():
     axes = Figure().subplots()
     plot_critical_difference(axes, {"pca": 2.0, "knn": 2.0, "hbos": 2.0}, 1.0, [("pca", "knn", "hbos")])
     assert axes.get_xlim()[0] < 2.0 < axes.get_xlim()[1]
-    with pytest.raises(InputError, match="at least 2 arms, not 1; run more"):
-        plot_critical_difference(axes, {"pca": 1.0}, 1.0, [])
 
 
 def test_the_area_of_a_circle_grows_with_the_parameters_and_a_square_means_none():
@@ -663,8 +639,6 @@ def test_the_area_of_a_circle_grows_with_the_parameters_and_a_square_means_none(
     assert square < large / 10
     assert axes.get_xscale() == "log"
     assert {"small", "large", "pca", "no skill "} == {text.get_text() for text in axes.texts}
-    with pytest.raises(InputError, match="run more trials"):
-        plot_efficiency(axes, [], floor=0.68)
 
 
 def test_labels_of_efficiency_do_not_cover_each_other():

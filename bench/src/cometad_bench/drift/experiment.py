@@ -17,7 +17,7 @@ from cometad.datasets.synthetic import Fault
 from cometad.live.stream import Stream
 from cometad.metrics import auc_pr, auc_roc
 from cometad_bench.datasets.drift import DRIFTS, PHASES, Controlled
-from cometad_bench.threshold import common_threshold
+from cometad_bench.trial import common_threshold
 
 Figures = dict[str, Any]
 RULE = ("alert_scores", "thresholds")  # what a stream says about its own threshold rule, besides the flags
@@ -64,7 +64,8 @@ def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Any = N
     """
     stream = detector.stream(adaptation=adaptation)
     parts = [stream.update_many(series.values), stream.finish()]
-    figures = outcome(series, np.concatenate(parts), common_threshold(detector), *stream.adaptation_steps)
+    threshold = common_threshold(detector.decision_scores_)
+    figures = outcome(series, np.concatenate(parts), threshold, *stream.adaptation_steps)
     flags = np.concatenate([part.flags for part in parts]).astype(bool)
     alerts, thresholds = (np.concatenate([getattr(part, name) for part in parts]) for name in RULE)
     return figures | {"own": own_rule(series, flags, alerts > thresholds[0])}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+from matplotlib.figure import Figure
 
-from cometad.errors import needs_extra
 from cometad.report.plots import INK, LIMIT, SCORE, save_figure
 from cometad_bench.datasets.drift import DRIFTS
 from cometad_bench.drift.experiment import CONTAMINATED, CONTAMINATIONS
@@ -100,9 +100,7 @@ def save_drift(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
     """
     rows = {str(name): part for (name,), part in frame.group_by(GROUP.alias("group"), maintain_order=True)}
     heights = [2 + max(3, part[SETTING[0]].n_unique()) for part in rows.values()]
-    figure = needs_extra("matplotlib.figure", "viz").Figure(
-        figsize=(14, 1 + 0.28 * sum(heights)), dpi=80, layout="constrained"
-    )
+    figure = Figure(figsize=(14, 1 + 0.28 * sum(heights)), dpi=80, layout="constrained")
     axes = figure.subplots(len(rows), len(PANELS), squeeze=False, sharex="col", height_ratios=heights)
     for (name, part), panels in zip(rows.items(), axes, strict=True):
         for panel, (plot, shown, _) in zip(panels, PANELS, strict=True):

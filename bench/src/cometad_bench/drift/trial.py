@@ -12,8 +12,7 @@ from cometad_bench.datasets.drift import controlled_series, split_normal
 from cometad_bench.drift.experiment import SETTINGS, AdaptiveStreaming, Setting, compare, measure, outcome
 from cometad_bench.experiments import PLANT, Arm
 from cometad_bench.results import Record
-from cometad_bench.threshold import common_threshold
-from cometad_bench.trial import Fitting, attempts, costs
+from cometad_bench.trial import Fitting, attempts, common_threshold, costs
 
 READINGS = {"short": 8_000, "long": 60_000}  # normal readings that a plant's controlled series is built from
 LONG = tuple(Setting(drift, contamination=share) for drift in ("none", "offset") for share in (0.0, 0.3))
@@ -63,7 +62,8 @@ def _trial(detector: Detector, seconds: float, plan: Record, parts: tuple[Any, A
     if streaming:
         adapting, fixed = measure(streaming, series), measure(streaming, series, streaming.without_adaptation)
     else:
-        adapting = fixed = outcome(series, detector.decision_function(series.values), common_threshold(detector))
+        threshold = common_threshold(detector.decision_scores_)
+        adapting = fixed = outcome(series, detector.decision_function(series.values), threshold)
     return costs(detector, seconds, time.monotonic() - started) | {
         "adapting": adapting,
         "fixed": fixed,

@@ -77,8 +77,8 @@ def run(
     from cometad.fleet.engines import engine_of
     from cometad_bench.experiments import EXPERIMENTS
     from cometad_bench.runner import run as run_trials
+    from cometad_bench.runner import run_with_workers
     from cometad_bench.trial import limit_threads
-    from cometad_bench.workers import run_with_workers
 
     check = _refusal([experiment], results, force) if experiment in EXPERIMENTS else None
     if show and check is not None and results.is_dir():
