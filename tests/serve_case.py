@@ -21,10 +21,12 @@ import uvicorn
 from sqlalchemy.event import listens_for, remove
 
 import cometad
+from cometad.serve import regular
 from cometad.serve.api.app import make_app
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
 
+regular.PACE = 10.0  # services in this process wait less
 NAMES = ["flow", "level", "heat"]
 START = 1_772_366_400.0  # 2026-03-01, 12:00 UTC
 WAIT = 60.0  # seconds until a test gives up

@@ -28,7 +28,7 @@ MOST_FILES_OF_SERVICE = 31
 WARM = 1000  # readings that open sessions and fast paths
 PACKAGE = f"{Path(cometad.__file__).parent}{os.sep}"
 SIBLINGS = re.compile(r"views/(patterns|joint|forecast|balance|activity)\.py")
-TICKING = re.compile("members|sharing|upkeep|deliveries|connections")  # threads that wake up by the clock
+TICKING = re.compile("membership|sharing|upkeep|deliveries|connections")  # threads that wake up by the clock
 
 
 class Trace:

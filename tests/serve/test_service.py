@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from cometad import BASELINES, Budget, Comet
 from cometad.data.resample import Resampling
 from cometad.live.session import Grid, Session
-from cometad.serve import history_queries, recorder, scorer, stored_detectors
+from cometad.serve import history_queries, recorder, scorer, stored_detectors, upkeep
 from cometad.serve.api import live
 from cometad.serve.live_stream import Arrivals, LiveStream, Scoring, threshold_of
 from cometad.serve.models import EventSummary, StreamSettings
@@ -392,9 +392,8 @@ def test_an_event_takes_nothing_over_from_the_one_before(running):
     assert (found["verdict"], found["verdict_at"]) == (None, None)
 
 
-def test_a_verdict_is_learned_and_shown_or_neither(running, monkeypatch):
+def test_a_verdict_is_learned_and_shown_or_neither(running):
     service, client = running
-    monkeypatch.setattr(recorder, "RETRY", 0.01)
     put(client, "both")
     post(client, "both", as_readings(VALUES[:100]))
     event = until(lambda: events_of(client, "both"))[0]
@@ -685,10 +684,9 @@ def test_unexpected_trouble_in_a_transaction_is_told_and_the_next_one_goes_on(ru
     settled(client, "trouble", 5)
 
 
-def test_readings_that_were_not_stored_do_not_decide_how_times_are_written(running, monkeypatch):
+def test_readings_that_were_not_stored_do_not_decide_how_times_are_written(running):
     service, client = running
     put(client, "retried")
-    monkeypatch.setattr(recorder, "RETRY", 0.01)
 
     @listens_for(service.store.engine, "commit")
     def full(_):
@@ -722,6 +720,12 @@ def test_how_times_are_written_survives_a_restart(tmp_path, pump):
 # -- retention ------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Chunks stay as they were stored, even if the machine is slow."""
+    monkeypatch.setattr(upkeep, "JOIN_AFTER", 10**9)
+
+
 def aged(service, client, name):
     """A stream with old and new readings, a chunk for each."""
     put(client, name)
@@ -732,6 +736,7 @@ def aged(service, client, name):
     return service.stream(name).id, now
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_readings_and_scores_are_deleted_by_age_but_not_what_scoring_needs(tmp_path, pump):
     with in_process(tmp_path, keep_readings_days=10.5, keep_scores_days=20.5) as (service, client):
         upload(client, "pump", pump[1])
@@ -752,6 +757,7 @@ def test_readings_and_scores_are_deleted_by_age_but_not_what_scoring_needs(tmp_p
         assert client.get("/v1/streams/old").json()["readings"] == 1230
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_the_oldest_is_deleted_if_there_is_too_much(tmp_path, pump):
     with in_process(tmp_path, keep_readings_days=1000) as (service, client):
         upload(client, "pump", pump[1])
@@ -768,6 +774,7 @@ def test_the_oldest_is_deleted_if_there_is_too_much(tmp_path, pump):
         assert 0 < scores.first < scores.stop == 1200
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_on_postgresql_deleting_stops_once_little_is_left(tmp_path, pump, postgres):
     # No age limit: how much it deletes depends on when the snapshot was taken.
     with in_process(tmp_path, database=postgres(), keep_readings_days=1000) as (service, client):

@@ -26,6 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from cometad.connect.contract import Elsewhere, Lost
 from cometad.errors import CometadError
 from cometad.serve.live_stream import LiveStream
+from cometad.serve.regular import RegularWork
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store, storage_errors
 
@@ -145,8 +146,7 @@ class SharedMembers(Members):
         self._link: Connection | None = None  # its session holds the lock in PostgreSQL
         self._parts: set[tuple[str, int]] = set()
         self._reads: set[str] = set()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="cometad-members", daemon=True)
+        self._regular = RegularWork("membership", BEAT, self._beat)
 
     # -- membership -------------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class SharedMembers(Members):
     def start(self, fenced: Callable[[], None]) -> None:
         """Start the heartbeat in a thread of its own."""
         self._fenced = fenced
-        self._thread.start()
+        self._regular.start()
 
     def _join(self) -> None:
         with storage_errors():
@@ -182,9 +182,7 @@ class SharedMembers(Members):
 
     def leave(self) -> None:
         """Release all streams and parts, and stop."""
-        self._end.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._regular.stop()
         with self._lock, suppress(CometadError, SQLAlchemyError):  # others notice by the lock
             if self.id is not None:
                 with self._store.write() as connection:
@@ -205,13 +203,9 @@ class SharedMembers(Members):
             self._link = None
 
     def _beat(self) -> None:
-        while not self._end.wait(BEAT):
-            try:
-                if not self._signed():
-                    self._fenced()
-                self._bury()
-            except Exception as error:  # the database may be unavailable for a while
-                _log.error("membership failed", problem=str(error), exc_info=not isinstance(error, CometadError))
+        if not self._signed():
+            self._fenced()
+        self._bury()
 
     def _signed(self) -> bool:
         """Send a heartbeat over the session with the lock; False if this member is dead."""

@@ -26,6 +26,7 @@ from cometad.serve.events import NOT_LEARNED, change_event, verdict_columns
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.members import Fenced, Members, Moved
 from cometad.serve.notify.outbox import Outbox
+from cometad.serve.regular import paced
 from cometad.serve.scorer import GivenVerdict, LiveScorer, Stored
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import StorageError, Store
@@ -205,7 +206,7 @@ class Recorder:
         """Wait for something to store; results alone wait a moment for others. None at the end."""
         with self._wake:
             while not (self._requests or self._verdicts or self._urgent or self._stopping):
-                if not self._wake.wait(GATHER if self._results else None):
+                if not self._wake.wait(paced(GATHER) if self._results else None):
                     break
             requests, readings = list[_Request](), 0
             while self._requests and (not requests or readings + self._requests[0].readings <= ROUND):
@@ -230,7 +231,7 @@ class Recorder:
                 return
             failed.results.add(self._results)
             self._results = failed.results
-        time.sleep(RETRY)
+        time.sleep(paced(RETRY))
 
     def _start_over(self, fenced: _Round, error: Fenced) -> None:
         """After others took this process for dead: whatever it knows is out of date, and requests are tried again."""

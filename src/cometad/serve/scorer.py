@@ -26,6 +26,7 @@ from cometad.serve.arrivals import Accepted
 from cometad.serve.events import changed_event, event_of, event_row
 from cometad.serve.live_stream import RECENT, LastScores, LiveStream
 from cometad.serve.models import EventSummary
+from cometad.serve.regular import paced
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, after, by_number, chunk, next_number
 from cometad.serve.storage.store import StorageError, Store
@@ -203,7 +204,7 @@ class LiveScorer:
             except StorageError as error:  # the stream is well, and its next reading opens it, too
                 _log.error("stream not opened", stream=stream.name, problem=str(error))
                 stream.scoring.session = None
-                later = threading.Timer(RETRY, self.open_later, [stream])
+                later = threading.Timer(paced(RETRY), self.open_later, [stream])
                 later.daemon = True
                 later.start()
             except Exception as error:  # one bad stream never stops another

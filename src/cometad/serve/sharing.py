@@ -8,14 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import structlog
 from sqlalchemy import FromClause, Table, select, true
 
-from cometad.errors import CometadError
 from cometad.serve.events import event_of
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.members import Members
 from cometad.serve.recorder import Recorder
+from cometad.serve.regular import RegularWork
 from cometad.serve.scorer import LiveScorer
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
@@ -27,10 +26,8 @@ TRIES = 100  # to release a stream while readings arrive
 TICK = 2.0  # seconds
 MOST_DELETED = 1000  # streams deleted here that a row read just before must not bring back
 
-_log = structlog.get_logger("cometad.serve")
 
-
-class StreamSharing:
+class StreamSharing(RegularWork):
     """Moves streams between this process and others; with SQLite there are no others, and it does nothing.
 
     `restore` creates a stream from its database row. `lock` guards the streams.
@@ -53,27 +50,13 @@ class StreamSharing:
         self._deleted: deque[int] = deque(maxlen=MOST_DELETED)
         self._idle: list[str] = []
         self._looked = -LOOK_EVERY
-        self._end = threading.Event()
         # Not the heartbeat thread: this one waits for the scorer, and a process without heartbeat is declared dead.
-        self._thread = threading.Thread(target=self._run, name="cometad-sharing", daemon=True)
+        super().__init__("sharing", TICK, self.tick)
 
     def start(self) -> None:
         """Start the regular work."""
         if not self._store.is_sqlite:
-            self._thread.start()
-
-    def stop(self) -> None:
-        """End the regular work; the scorer must still run."""
-        self._end.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(TICK):
-            try:
-                self.tick()
-            except Exception as error:  # the database may be unavailable for a while
-                _log.error("sharing failed", problem=str(error), exc_info=not isinstance(error, CometadError))
+            super().start()
 
     # -- streams that others created, changed or deleted ------------------------------------------------------------
 

@@ -1,18 +1,17 @@
 """Regular work: joins small chunks, deletes what is too old or too much, and notices streams that fell silent."""
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, TypeVar
 
-import structlog
 from sqlalchemy import Connection, Table, delete, func, select, text
 
-from cometad.errors import CometadError
 from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.members import Members
+from cometad.serve.regular import RegularWork
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import delete_before, join_chunks, longest_history
@@ -30,10 +29,8 @@ STEP_BACK = 0.05  # of the time kept: what is deleted at once if there is too mu
 
 Work = TypeVar("Work")
 
-_log = structlog.get_logger("cometad.serve")
 
-
-class Upkeep:
+class Upkeep(RegularWork):
     """A thread for regular work; `silent` is called once for a stream that fell silent."""
 
     def __init__(
@@ -46,29 +43,11 @@ class Upkeep:
     ) -> None:
         self._store, self._settings, self._streams, self._silent = store, settings, streams, silent
         self._members = members
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cometad-upkeep", daemon=True)
+        steps = (self._notice_silence, self.explain, partial(self.join, JOIN_AFTER), self._clean_sometimes)
+        super().__init__("upkeep", EVERY, *steps)
         self._cleaned = time.monotonic()
         self._told: dict[int, float | None] = {}  # of streams that fell silent: when their last reading came
         self._joined: dict[tuple[str, int], int] = {}  # by table and stream: rows when their chunks were joined
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._end.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(EVERY):
-            for step in (self._notice_silence, self.explain, lambda: self.join(JOIN_AFTER), self._clean_sometimes):
-                try:
-                    step()
-                except Exception as error:  # one that fails must not keep the others from being done
-                    _log.error("upkeep failed", problem=str(error), exc_info=not isinstance(error, CometadError))
 
     def _clean_sometimes(self) -> None:
         if time.monotonic() - self._cleaned >= CLEAN_EVERY:
@@ -121,7 +100,7 @@ class Upkeep:
         for one in work:
             begun = time.monotonic()
             yield one
-            if self._end.wait(max(time.monotonic() - begun, 0.02)):
+            if self.ended.wait(max(time.monotonic() - begun, 0.02)):
                 return
 
     def _before(self, connection: Connection, table: Table, stream_id: int) -> int:
@@ -139,7 +118,7 @@ class Upkeep:
         """
         self._delete(self._settings.keep_readings_days * DAY, self._settings.keep_scores_days * DAY)
         for _ in range(round(1 / STEP_BACK)):
-            if self._used() <= self._settings.keep_gigabytes * GIGABYTE or self._end.is_set():
+            if self._used() <= self._settings.keep_gigabytes * GIGABYTE or self.ended.is_set():
                 break
             with self._store.read() as connection:
                 longest = longest_history(connection)
