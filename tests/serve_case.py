@@ -159,6 +159,13 @@ def post(client: Any, stream: str, readings: Any) -> dict[str, Any]:
     return response.json()
 
 
+def fed(client: Any, stream: str, values: np.ndarray, **settings: Any) -> dict[str, Any]:
+    """Create a stream and send it readings; returns their scores once all are stored."""
+    put(client, stream, **settings)
+    post(client, stream, as_readings(values))
+    return settled(client, stream, len(values))
+
+
 class Server:
     """The real service as a process, with its logs in a file."""
 

@@ -35,6 +35,7 @@ from serve_case import (
     database_watched,
     expected,
     faulty,
+    fed,
     frame,
     in_process,
     is_refusal,
@@ -120,9 +121,7 @@ def test_a_batch_of_many_streams_is_taken_line_by_line(running, pump):
 
 def test_thinned_scores_keep_the_highest_and_a_stretch_can_be_chosen(running):
     _, client = running
-    put(client, "thin")
-    post(client, "thin", as_readings(VALUES))
-    whole = settled(client, "thin", 300)
+    whole = fed(client, "thin", VALUES)
     thin = client.get("/v1/streams/thin/scores?points=20").json()
     assert thin["total"] == 300
     assert len(thin["scores"]) <= 22
@@ -138,9 +137,7 @@ def test_thinned_scores_keep_the_highest_and_a_stretch_can_be_chosen(running):
 
 def test_the_variables_of_a_stretch_show_what_they_read(running):
     _, client = running
-    put(client, "variables")
-    post(client, "variables", as_readings(VALUES))
-    settled(client, "variables", 300)
+    fed(client, "variables", VALUES)
     found = client.get(f"/v1/streams/variables/variables?from={START + 55}&to={START + 70}&top=2").json()
     assert found["times"] == [START + i for i in range(55, 71)]
     assert len(found["variables"]) == 2
@@ -241,9 +238,7 @@ def test_a_bad_reading_refuses_its_whole_body(running):
 
 def test_events_tell_what_when_and_why_and_which_looked_alike(running, pump):
     _, client = running
-    put(client, "events")
-    post(client, "events", as_readings(VALUES))
-    settled(client, "events", 300)
+    fed(client, "events", VALUES)
     until(lambda: len(client.get("/v1/streams/events/events?state=closed").json()["events"]) == 3)
     events = events_of(client, "events")
     assert [event["number"] for event in events] == [3, 2, 1]
@@ -275,9 +270,7 @@ def test_events_tell_what_when_and_why_and_which_looked_alike(running, pump):
 
 def test_an_event_has_a_level_and_a_meaning(running):
     _, client = running
-    put(client, "levels", period="1min")
-    post(client, "levels", as_readings(VALUES))
-    settled(client, "levels", 300)
+    fed(client, "levels", VALUES, period="1min")
     (event, *_) = until(lambda: events_of(client, "levels"))
     assert (event["level"], event["severity"], event["rarity"]) == ("alert", 1.0, 10**9)
     assert event["meaning"] == "Normal operation reaches this less than once in 1,000 years."
@@ -310,9 +303,7 @@ def test_a_budget_of_alerts_is_shown_with_how_much_of_it_is_used(running):
 
 def test_an_event_is_open_while_it_lasts(running):
     _, client = running
-    put(client, "opened")
-    post(client, "opened", as_readings(VALUES[:66]))
-    settled(client, "opened", 66)
+    fed(client, "opened", VALUES[:66])
     state = client.get("/v1/streams/opened").json()
     assert state["state"] == "event"
     assert state["open_event"]["number"] == 1
@@ -329,9 +320,7 @@ def test_verdicts_are_kept_and_normal_teaches_until_it_is_withdrawn(running, pum
     _, client = running
     names = ("taught", "plain", "withdrawn")
     for name in names:
-        put(client, name)
-        post(client, name, as_readings(VALUES[:100]))
-        settled(client, name, 100)
+        fed(client, name, VALUES[:100])
     ids = {name: until(lambda name=name: events_of(client, name))[0]["id"] for name in names}
     for name in ("taught", "withdrawn"):
         said = client.post(f"/v1/events/{ids[name]}/verdict", json={"verdict": "normal"}).json()
@@ -590,9 +579,7 @@ def test_a_stream_that_fails_is_paused_with_its_reason_and_the_others_go_on(tmp_
     with in_process(tmp_path) as (service, client):
         upload(client, "pump", pump[1])
         for name in ("bad", "good"):
-            put(client, name)
-            post(client, name, as_readings(VALUES[:100]))
-            settled(client, name, 100)
+            fed(client, name, VALUES[:100])
         broken = service.stream("bad").id
     with in_process(tmp_path) as (service, client):  # closing has written snapshots
         client.post("/v1/streams/bad/pause")
@@ -632,9 +619,7 @@ def test_a_stream_that_cannot_be_saved_at_the_end_does_not_keep_the_others_from_
     with capture_logs() as logs, in_process(tmp_path) as (service, client):
         upload(client, "pump", pump[1])
         for name in ("bad", "good"):
-            put(client, name)
-            post(client, name, as_readings(VALUES[:100]))
-            settled(client, name, 100)
+            fed(client, name, VALUES[:100])
         service.stream("bad").scoring.session.snapshot = fail
         good = service.stream("good").id
     assert [one["stream"] for one in logs if one["event"] == "snapshot not saved"] == ["bad"]
@@ -1078,9 +1063,7 @@ def test_detectors_are_fitted_in_the_background(running):
     assert states["from-nothing"]["state"] == "failed"
     assert states["from-nothing"]["error"].endswith(".")
     assert "/" not in states["from-nothing"]["error"]
-    put(client, "fresh", detector="from-lines")
-    post(client, "fresh", as_readings(VALUES[:30]))
-    settled(client, "fresh", 30)
+    fed(client, "fresh", VALUES[:30], detector="from-lines")
     assert list((service.settings.data_dir / "fits").iterdir()) == []
     bad = client.post("/v1/detectors/x/fit?gaps=often", content=b"a", headers={"content-type": "text/csv"})
     assert bad.status_code == 422
@@ -1157,9 +1140,7 @@ def test_live_tells_scores_events_and_states_as_they_come(running, pump):
 
 def test_listeners_are_shown_a_block_of_scores_once_it_is_complete(running):
     service, client = running
-    put(client, "blocks")
-    post(client, "blocks", as_readings(VALUES[:100]))
-    settled(client, "blocks", 100)
+    fed(client, "blocks", VALUES[:100])
     stream, box = service.stream("blocks"), service.listeners.join(frozenset({"blocks"}))
     before = client.get("/v1/streams/blocks").json()
 
@@ -1218,9 +1199,7 @@ def test_a_live_connection_ends_once_its_token_is_revoked(tmp_path, monkeypatch)
 
 def test_figures_are_there_for_prometheus(running):
     _, client = running
-    put(client, "measured")
-    post(client, "measured", as_readings(VALUES[:50]))
-    settled(client, "measured", 50)
+    fed(client, "measured", VALUES[:50])
     page = client.get("/metrics")
     assert page.headers["content-type"].startswith("text/plain")
     assert 'anomaly_score{stream="measured"}' in page.text
@@ -1229,9 +1208,7 @@ def test_figures_are_there_for_prometheus(running):
 
 def test_a_silent_stream_says_so(running):
     service, client = running
-    put(client, "silent", period="500ms")
-    post(client, "silent", as_readings(VALUES[:5]))
-    settled(client, "silent", 5)
+    fed(client, "silent", VALUES[:5], period="500ms")
     service.stream("silent").arrivals.last_received -= 60
     state = client.get("/v1/streams/silent").json()
     assert state["state"] == "silent"

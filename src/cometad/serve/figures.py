@@ -1,7 +1,7 @@
 """What the service measures of itself, for Prometheus; docs/operations.md says what each figure means."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
@@ -21,6 +21,14 @@ GAUGES = {
     "connections_lost": "Sources that do not answer.",
     "stored_bytes": "Size of the data.",
 }
+STREAM_GAUGES: dict[str, tuple[str, Callable[[LiveStream], float | None]]] = {
+    "anomaly_score": ("The last alert score of a stream.", lambda stream: stream.shown.score),
+    "anomaly_threshold": ("The threshold it was compared with.", lambda stream: stream.shown.threshold),
+    "anomaly_event_open": ("1 while an event is open.", lambda stream: float(stream.shown.open_event is not None)),
+    "anomaly_alert_open": ("1 while an alert is open.", lambda stream: float(stream.has_alert)),
+    "anomaly_budget_used": ("Share of the budget used; 1 is all.", lambda stream: stream.budget_used),
+}
+DELIVERY_GAUGES = {"waiting": "Messages that wait for a receiver.", "undelivered": "Messages given up."}
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # nobody needs the time at which a counter was made
@@ -80,59 +88,39 @@ class Figures:
 
     def watch_deliveries(self, counts: Callable[[], dict[tuple[str, str], int]]) -> None:
         """Also show how many messages wait for each receiver, or were given up."""
-        self._registry.register(_DeliveryGauges(counts))
+        self._registry.register(_Collector(lambda: _delivery_gauges(counts())))
 
     def watch(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:
         """Also show gauges of the service and of its streams, as they are when the page is asked for."""
-        self._registry.register(_Gauges(read, streams))
+        self._registry.register(_Collector(lambda: _gauges(read(), list(streams()))))
 
     def page(self) -> bytes:
         """All figures, in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
-class _Gauges:
-    """Gauges that are read when somebody asks."""
+class _Collector(NamedTuple):
+    """Figures that are read when somebody asks."""
 
-    def __init__(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:
-        self._read, self._streams = read, streams
-
-    def collect(self) -> Iterator[Any]:
-        """The gauges."""
-        for name, value in self._read().items():
-            yield GaugeMetricFamily(f"cometad_{name}", GAUGES[name], value)
-        score = GaugeMetricFamily("anomaly_score", "The last alert score of a stream.", labels=["stream"])
-        threshold = GaugeMetricFamily("anomaly_threshold", "The threshold it was compared with.", labels=["stream"])
-        opened = GaugeMetricFamily("anomaly_event_open", "1 while an event is open.", labels=["stream"])
-        alert = GaugeMetricFamily("anomaly_alert_open", "1 while an alert is open.", labels=["stream"])
-        used = GaugeMetricFamily("anomaly_budget_used", "Share of the budget used; 1 is all.", labels=["stream"])
-        for stream in self._streams():
-            numbers = stream.shown
-            if numbers.score is not None and numbers.threshold is not None:
-                score.add_metric([stream.name], numbers.score)
-                threshold.add_metric([stream.name], numbers.threshold)
-            event, used_share = numbers.open_event, stream.budget_used
-            opened.add_metric([stream.name], float(event is not None))
-            alert.add_metric([stream.name], float(event is not None and event.level == "alert"))
-            if used_share is not None:
-                used.add_metric([stream.name], used_share)
-        yield from (score, threshold, opened, alert, used)
+    collect: Callable[[], Iterator[GaugeMetricFamily]]
 
 
-class _DeliveryGauges:
-    """Messages that are not delivered, counted when somebody asks."""
+def _gauges(service: dict[str, float], streams: Collection[LiveStream]) -> Iterator[GaugeMetricFamily]:
+    for name, value in service.items():
+        yield GaugeMetricFamily(f"cometad_{name}", GAUGES[name], value)
+    for name, (meaning, value_of) in STREAM_GAUGES.items():
+        found = ((stream.name, value_of(stream)) for stream in streams)
+        yield _labeled(name, meaning, "stream", [(label, value) for label, value in found if value is not None])
 
-    def __init__(self, counts: Callable[[], dict[tuple[str, str], int]]) -> None:
-        self._counts = counts
 
-    def collect(self) -> Iterator[Any]:
-        """The gauges."""
-        waiting = GaugeMetricFamily(
-            "cometad_deliveries_waiting", "Messages that wait for a receiver.", labels=["receiver"]
-        )
-        lost = GaugeMetricFamily("cometad_deliveries_undelivered", "Messages given up.", labels=["receiver"])
-        gauges = {"waiting": waiting, "undelivered": lost}
-        for (receiver, state), count in self._counts().items():
-            if state in gauges:
-                gauges[state].add_metric([receiver], count)
-        yield from gauges.values()
+def _delivery_gauges(counts: dict[tuple[str, str], int]) -> Iterator[GaugeMetricFamily]:
+    for state, meaning in DELIVERY_GAUGES.items():
+        found = [(receiver, count) for (receiver, own), count in counts.items() if own == state]
+        yield _labeled(f"cometad_deliveries_{state}", meaning, "receiver", found)
+
+
+def _labeled(name: str, meaning: str, label: str, values: Iterable[tuple[str, float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=[label])
+    for value in values:
+        family.add_metric([value[0]], value[1])
+    return family

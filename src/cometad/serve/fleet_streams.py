@@ -51,22 +51,19 @@ class FleetStreams:
         self._streams, self._detectors, self._create = streams, detectors, create
         self._lock = threading.Lock()
         self._fleet = None if folder is None else Fleet.load(folder)
-        self._entities = {stream_name(entity): entity for entity in self._fleet or ()}
-        if self._fleet is not None and len(self._entities) < len(self._fleet):
+        self.entities = {stream_name(entity): entity for entity in self._fleet or ()}
+        if self._fleet is not None and len(self.entities) < len(self._fleet):
             raise ParameterError(f"Two entities of the fleet '{folder}' have the same name as streams. Rename one.")
-
-    def __len__(self) -> int:
-        return len(self._entities)
 
     def open(self, name: str) -> None:
         """Create the stream of an entity, if the fleet has one of this name; raises `UnknownStream` if that fails."""
-        if self._fleet is None or name in self._streams or name not in self._entities:
+        if self._fleet is None or name in self._streams or name not in self.entities:
             return
         with self._lock:
             if name in self._streams:  # another request was quicker
                 return
             try:
-                self._detectors.add(name, self._fleet.content(self._entities[name]))
+                self._detectors.add(name, self._fleet.content(self.entities[name]))
                 self._create(name, StreamSettings(detector=name))
             except CometadError as error:
                 _log.error("stream of the fleet not opened", stream=name, problem=str(error))

@@ -275,6 +275,12 @@ class LiveStream:
         return silent if silent > max(SILENT_AFTER * self.period, LEAST_SILENCE) else None
 
     @property
+    def has_alert(self) -> bool:
+        """Whether an event that counts as an alert is open."""
+        event = self.shown.open_event
+        return event is not None and event.level == "alert"
+
+    @property
     def budget(self) -> dict[str, float] | None:
         """The promise of the threshold."""
         rule = self.detector.threshold

@@ -84,7 +84,7 @@ class Recorder:
         self._results, self._written = Stored(), _future()  # of the next round, and whether it is on disk
         self._running: _Round | None = None
         self._waiting = 0  # readings in requests
-        self._wake = threading.Condition()
+        self._wake, self._gather = threading.Condition(), paced(GATHER)
         self._committing = threading.Lock()
         self._closed = self._stopping = self._urgent = False
         self.problem: str | None = None  # why the last transaction failed
@@ -206,7 +206,7 @@ class Recorder:
         """Wait for something to store; results alone wait a moment for others. None at the end."""
         with self._wake:
             while not (self._requests or self._verdicts or self._urgent or self._stopping):
-                if not self._wake.wait(paced(GATHER) if self._results else None):
+                if not self._wake.wait(self._gather if self._results else None):
                     break
             requests, readings = list[_Request](), 0
             while self._requests and (not requests or readings + self._requests[0].readings <= ROUND):

@@ -38,9 +38,8 @@ def plan(settings: Settings) -> list[str]:
         tokens = len(service.tokens.list())
         known = "with the one token that exists" if tokens == 1 else f"with one of {tokens} tokens"
         who = known if tokens else "from this machine only, because there is no token"
-        fleet = [
-            f"It would open streams of {len(service.fleet):,} entities of '{settings.fleet}' with their first readings."
-        ]
+        count = len(service.fleet.entities)
+        fleet = [f"It would open streams of {count:,} entities of '{settings.fleet}' with their first readings."]
         told = [f"It would tell {one.name!r} at {one.url} about events." for one in service.notifications.told.values()]
         told += [f"It would send scores to {one.name!r} at {one.url}." for one in service.notifications.copies]
         return [

@@ -73,7 +73,7 @@ class Service:
         self.demo = DemoPlant(self.streams, self.detectors, self.recorder, self.put_stream)
         self.fleet = FleetStreams(settings.fleet, self.streams, self.detectors, self.put_stream)
         self.watchers = self.scorer.watchers
-        self.watchers += [self._tell, self.notifications.scored]
+        self.watchers += [self._tell, *(copies.add for copies in self.notifications.copies)]
         self.figures.watch(self._gauges, self._streams_shown)
         self.ready = self._started = False
 

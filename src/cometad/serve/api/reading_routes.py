@@ -39,7 +39,7 @@ router = APIRouter(prefix="/v1", tags=["readings"], dependencies=[may("write")])
 )
 async def post_readings(name: StreamName, request: Request, service: ServiceOf) -> Any:
     """Send readings of one stream; answered once they are on disk. A bad reading refuses the whole body."""
-    if len(service.fleet):
+    if service.fleet.entities:
         await asyncio.to_thread(service.fleet.open, name)
     known = service.streams.get(name)
     stream = await asyncio.to_thread(service.stream, name) if known is None else known
@@ -62,7 +62,7 @@ async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
     if form == "csv":
         raise Refused(415, "Send readings of many streams as JSON or JSON lines. CSV is for a single stream.")
     body = await read_body(request, service.settings.max_body_mib)
-    if len(body) > LARGE or len(service.fleet) or not service.store.is_sqlite:  # streams may have to be looked up
+    if len(body) > LARGE or service.fleet.entities or not service.store.is_sqlite:  # streams may have to be looked up
         batches, refused = await asyncio.to_thread(parse_mixed, body, form, service.layout)
     else:
         batches, refused = parse_mixed(body, form, service.layout)

@@ -18,7 +18,6 @@ from cometad.serve.models import DeliveryState, ReceiverState
 from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.notify.outbox import MessageWriter, Outbox
 from cometad.serve.notify.receivers import EventReceiver, ScoreReceiver, guarded
-from cometad.serve.scorer import FreshScores
 from cometad.serve.settings import Settings, address
 from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing
@@ -97,11 +96,6 @@ class Notifications:
 
     def _link(self, event: str) -> str:
         return f"{self.url.rstrip('/')}/#/events/{event}"
-
-    def scored(self, scores: FreshScores) -> None:
-        """Queue new scores for copying; called by the scoring thread."""
-        for one in self.copies:
-            one.add(scores)
 
     # -- people -----------------------------------------------------------------------------------------------------
 
