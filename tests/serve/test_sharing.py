@@ -417,10 +417,12 @@ def test_a_released_stream_that_nobody_took_needs_no_reading_from_disk(pair):
 
 
 def test_a_stream_of_another_process_is_shown_as_it_is_stored(pair):
-    (_, first), (_, second) = pair
+    (_, first), (two, second) = pair
     put(first, "a")
     assert second.get("/v1/streams/a").json()["state"] == "waiting"
-    post(first, "a", READINGS[:64])
+    post(first, "a", READINGS[:10])
+    two.sharing.refresh()  # knows that another process has taken it
+    post(first, "a", READINGS[10:64])
     settled(first, "a", 64)
     mine = until(lambda: (found := first.get("/v1/streams/a").json())["state"] == "event" and found)
     theirs = until(lambda: (found := second.get("/v1/streams").json()["streams"][0])["state"] == "event" and found)

@@ -181,7 +181,8 @@ class StreamSharing(RegularWork):
         def show() -> None:
             for row, event in rows:
                 stream = foreign[row.id]
-                if not stream.owned and row.epoch > stream.row.epoch:  # else the state in memory may still be needed
+                # If nobody has it since it was released here, the state in memory may still be needed.
+                if not stream.owned and (row.owner is not None or row.epoch > stream.row.epoch):
                     _show(stream, row, event)
 
         self._recorder.exclusive(show)
@@ -192,7 +193,7 @@ class StreamSharing(RegularWork):
         readings, scores = _newest(schema.readings), _newest(schema.scores)
         kinds = (("reading", readings), ("score", scores))
         columns = [column.label(f"{kind}_{column.name}") for kind, one in kinds for column in one.c]
-        query = select(table.c.id, table.c.epoch, table.c.paused, table.c.reason, *columns)
+        query = select(table.c.id, table.c.owner, table.c.epoch, table.c.paused, table.c.reason, *columns)
         query = query.outerjoin_from(table, readings, true()).outerjoin(scores, true()).where(table.c.id.in_(streams))
         events = schema.events
         with self._store.read() as connection:
