@@ -65,8 +65,9 @@ def expected(detector: Any, values: np.ndarray) -> tuple[list[float], list[float
     return scored.alert_scores.tolist(), scored.thresholds.tolist(), scored.flags.astype(int).tolist()
 
 
-def is_refusal(response: httpx.Response) -> bool:
-    """Whether a response is one sentence in a field `error`."""
+def is_refusal(response: httpx.Response, *statuses: int) -> bool:
+    """Whether a response has one of these statuses, if any are given, and one sentence in a field `error`."""
+    assert not statuses or response.status_code in statuses, response.text
     error = response.json()["error"]
     return isinstance(error, str) and error.endswith(".") and "Traceback" not in error and "\n" not in error
 

@@ -254,8 +254,7 @@ def test_a_message_that_is_refused_is_given_up_listed_and_sent_once_somebody_ask
         assert client.post(f"/v1/deliveries/{given_up[0]['id']}/retry").json() == {"count": 0}
         for path in ("/v1/deliveries/999/retry", "/v1/deliveries/retry?receiver=nobody"):
             answer = client.post(path)
-            assert answer.status_code == 404
-            assert is_refusal(answer)
+            assert is_refusal(answer, 404)
 
 
 def test_a_redirect_is_not_followed_with_a_signed_message(serving, receiver, no_waiting, monkeypatch):

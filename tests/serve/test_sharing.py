@@ -86,8 +86,7 @@ def test_readings_for_a_stream_of_another_process_are_refused_with_its_name(pair
     put(first, "b")
     post(first, "a", READINGS[:10])
     answer = second.post("/v1/streams/a/readings", json=READINGS[10:20])
-    assert answer.status_code == 409
-    assert is_refusal(answer)
+    assert is_refusal(answer, 409)
     assert "scores the stream" in answer.json()["error"]
     mixed = [{"stream": name, **READINGS[10]} for name in ("a", "b")]
     taken = second.post("/v1/readings", json=mixed).json()
