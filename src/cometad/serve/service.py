@@ -59,8 +59,8 @@ class Service:
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
         self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
-        alone = self.store.is_sqlite
-        self.members = Members() if alone else SharedMembers(self.store, self.streams, self._restored)
+        shared = not self.store.is_sqlite
+        self.members = SharedMembers(self.store, self.streams, self._restored) if shared else Members()
         self.notifications = Notifications(
             self.store, settings, notifiers, self.streams, self.figures, self.members.in_charge
         )
@@ -83,6 +83,9 @@ class Service:
         """Open all streams, score what was not scored yet, and take readings."""
         self.store.claim()
         self.members.join()
+        self.members.start(
+            self.recorder.wake
+        )  # at once: to read many streams takes longer than the dead are waited for
         alone = self.members.alone
         if alone:
             self.detectors.close_interrupted_fits()
@@ -93,7 +96,6 @@ class Service:
         if alone:  # others open the streams whose readings they get
             self.members.take(list(self.streams.values()))
         self.recorder.start()
-        self.members.start(self.recorder.wake)
         self.scorer.start(self.recorder.keep, self.recorder.flush)
         self._started = True
         for stream in list(self.streams.values()):
