@@ -133,7 +133,7 @@ NOTIFIERS: LazyTable[Callable[[Destination], Notifier]] = LazyTable(
 )
 
 
-SCORE_WRITERS = ("remote-write+http", "remote-write+https")  # receivers of scores: `remote_write.py`
+SCORE_WRITERS = ("remote-write+http", "remote-write+https")  # receivers of scores: `posting.py:RemoteWriter`
 
 
 def notifier_of(destination: Destination) -> Notifier:
