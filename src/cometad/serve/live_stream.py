@@ -161,7 +161,7 @@ Held = Literal["owned", "released", "gone"]
 _rows = threading.Lock()  # of all streams
 
 
-@dataclass
+@dataclass(eq=False)
 class LiveStream:
     """A stream of the service."""
 

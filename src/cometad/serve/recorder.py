@@ -308,9 +308,11 @@ class Recorder:
 
     def _still_owned(self, verdicts: list[GivenVerdict]) -> list[GivenVerdict]:
         """The verdicts without those on streams that this process has left meanwhile."""
-        found = [verdict for verdict in verdicts if verdict.stream.owned or verdict.is_late]
+        found = []
         for verdict in verdicts:
-            if verdict not in found:
+            if verdict.stream.owned or verdict.is_late:
+                found.append(verdict)
+            else:
                 verdict.done.set_exception(Moved(verdict.stream.name))
         return found
 
