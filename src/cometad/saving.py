@@ -25,7 +25,7 @@ from cometad.errors import ModelFileError
 LARGEST = {4: 1e18, 8: 1e150}  # bytes of a float: a value whose square still fits
 
 State = Mapping[str, Array]
-Length = int | str | Callable[[Mapping[str, int]], int]
+Length = Any  # int | str | Callable[[Mapping[str, int]], int], or a lone ...
 Built = TypeVar("Built")
 
 
@@ -57,9 +57,9 @@ def array(
     """The attribute `at` is an array of this shape and type.
 
     A length is a number, a name or a function of the named lengths. The first array that has a name decides its length
-    for all later ones; "name?" may be 0. Some values may be `unknown`: NaN or infinite. What is `optional` is not saved
-    if it is None or empty, and stays as a new object has it if it was not saved. `pack` and `make` convert an attribute
-    that is not an array itself.
+    for all later ones; "name?" may be 0. A lone ... is an array of any shape and type, not checked. Some
+    values may be `unknown`: NaN or infinite. What is `optional` is not saved if it is None or empty, and stays as a new
+    object has it if it was not saved. `pack` and `make` convert an attribute that is not an array itself.
     """
     return _ArrayField(at, shape, dtype, unknown, optional, pack, make)
 
@@ -295,6 +295,8 @@ def _sized(
     state: State, name: str, shape: tuple[Length, ...], dtype: Any, unknown: bool, sizes: dict[str, int]
 ) -> Array:
     """`taken`, with the lengths that are known in place of their names; remembers those that were not."""
+    if shape == (...,):
+        return state[name]
     lengths = [one(sizes) if callable(one) else sizes.get(one, one) if isinstance(one, str) else one for one in shape]
     found = taken(state, name, tuple(lengths), dtype, unknown=unknown)
     sizes |= {length: size for length, size in zip(shape, found.shape, strict=True) if isinstance(length, str)}

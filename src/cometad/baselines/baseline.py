@@ -3,7 +3,7 @@
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,6 +17,7 @@ from cometad.data.network_windows import learnable
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.parameters import Rule, check, choice, integer, number
+from cometad.saving import array
 from cometad.scoring.scores import StepScores
 from cometad.series import Series
 
@@ -37,6 +38,9 @@ class Baseline(Detector):
     """
 
     choices: ClassVar[dict[str, Collection[str]]] = {}
+    # A short form of `saved`: the arrays set by `_learn`, and the shapes of those to check when a file is loaded.
+    learned: ClassVar[tuple[str, ...]] = ()
+    shapes: ClassVar[Mapping[str, tuple[int | str, ...]]] = {}
 
     scaler: str = "standard"
     gaps: Gaps = RefuseGaps()
@@ -44,6 +48,11 @@ class Baseline(Detector):
     seed: int = 42
     device: str = "cpu"
     verbose: bool = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.learned:
+            cls.saved = {name: array(name, *cls.shapes.get(name, (...,))) for name in cls.learned}
 
     def check_parameters(self) -> None:
         """Refuse invalid parameters, as `fit` does first."""
