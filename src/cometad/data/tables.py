@@ -20,7 +20,7 @@ from cometad.data.dialect import UTF_8, Dialect, recognize_encoding
 from cometad.data.table_sources import Source, TableFile, check_content, check_source, find_files
 from cometad.data.text import RECOGNIZED, Rows, TextRows, separator_hint, split_cells
 from cometad.errors import InputError
-from cometad.series import refuse_text
+from cometad.frames import refuse_text
 
 ROWS = 2**16  # of a chunk
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written

@@ -24,8 +24,9 @@ from cometad.data.tables import ReadOptions, Tables
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
 from cometad.fleet.split import Segment, SplitTable, by_entity, rows_of
+from cometad.frames import refuse_text
 from cometad.progress import show_progress
-from cometad.series import Series, as_series, refuse_text, together
+from cometad.series import Series, as_series, together
 
 UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # folder name that Hive, Spark and pyarrow use for a missing value
 
