@@ -1,12 +1,11 @@
 """Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
 import copy
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from cometad.explain.level import Level
 from cometad.explain.reasons import Explanation, stretch_of
 from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
-from cometad.parameters import check, check_integer, integer, require, strategy
+from cometad.parameters import check, check_integer, integer, refusing, require, strategy
 from cometad.progress import show_progress
 from cometad.saving import Table, array, arrays, each, fact, part_of, require_state, value, with_part
 from cometad.scoring.scores import StepScores, checked_tails
@@ -80,22 +79,6 @@ RULES = {
     "pooling": integer(1, MOST_POOLED),
     "adaptation": strategy("follow"),
 }
-
-
-P = ParamSpec("P")
-
-
-def _refusing_removed(init: Callable[P, None]) -> Callable[P, None]:
-    """Wrap `__init__` so that the error for a removed parameter says where it is now; its signature does not change."""
-
-    @functools.wraps(init)
-    def checked(*args: P.args, **parameters: P.kwargs) -> None:
-        for name in parameters:
-            if name in REMOVED:
-                raise ParameterError(f"Comet no longer has the parameter {name!r}. {REMOVED[name].format(name=name)}")
-        init(*args, **parameters)
-
-    return checked
 
 
 _EACH = ("variable",)
@@ -169,7 +152,7 @@ class Comet(Detector):
     )
     verdicts_: tuple[Verdict, ...] = ()
 
-    @_refusing_removed
+    @refusing(REMOVED)
     def __init__(
         self,
         *,

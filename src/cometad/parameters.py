@@ -1,11 +1,12 @@
 """Parameters: checks, by name as scikit-learn expects them, and from text such as NAME or NAME:VALUE."""
 
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from cometad.errors import ParameterError, imported_for, unknown
 
@@ -73,6 +74,26 @@ def _defaults(cls: type) -> dict[str, Any]:
     """The default of each argument of `__init__`."""
     arguments = list(inspect.signature(cls).parameters.values())
     return {one.name: one.default for one in arguments if one.kind is not one.VAR_KEYWORD}
+
+
+P = ParamSpec("P")
+
+
+def refusing(removed: Mapping[str, str]) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """A decorator of `__init__`: the error for a removed parameter says where it is now; the signature stays."""
+
+    def wrap(init: Callable[P, None]) -> Callable[P, None]:
+        @functools.wraps(init)
+        def checked(*args: P.args, **parameters: P.kwargs) -> None:
+            for name in parameters:
+                if name in removed:
+                    kind, now = init.__qualname__.partition(".")[0], removed[name].format(name=name)
+                    raise ParameterError(f"{kind} no longer has the parameter {name!r}. {now}")
+            init(*args, **parameters)
+
+        return checked
+
+    return wrap
 
 
 Made = TypeVar("Made")
