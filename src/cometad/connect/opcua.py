@@ -24,7 +24,7 @@ from cometad.connect.contract import Lost
 from cometad.connect.intake import Intake
 from cometad.connect.source import ConnectedSource
 from cometad.connect.tags import TagFeed, stream_and_period
-from cometad.data.text import listed
+from cometad.data.cells import listed
 from cometad.errors import CometadError, ParameterError, needs_extra
 
 needs_extra("asyncua", "connect")  # first, so that its absence is reported in one sentence

@@ -20,8 +20,9 @@ from cometad.connect.intake import Intake
 from cometad.connect.prometheus_api import BadEvaluation, SlowQuery, token_in
 from cometad.connect.prometheus_steps import Queries, labels_in, shown_time
 from cometad.connect.source import ConnectedSource
+from cometad.data.cells import listed
 from cometad.data.resample import parse_period
-from cometad.data.text import Layout, listed
+from cometad.data.text import Layout
 from cometad.errors import InputError, ParameterError
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from cometad.arrays import Floats
 from cometad.connect.address import Address
 from cometad.connect.prometheus_api import BadEvaluation, Labeled, PrometheusApi, shortened
-from cometad.data.cells import LARGEST
+from cometad.data.cells import LARGEST, listed
 from cometad.data.resample import parse_period
-from cometad.data.text import listed
 from cometad.errors import InputError, ParameterError
 
 MOST_SERIES = 1000  # a query with `by` may return

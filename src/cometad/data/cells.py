@@ -361,6 +361,7 @@ def _seconds(moment: datetime) -> float:
 
 # -- headers --------------------------------------------------------------------------------------------------------
 
+MOST_NAMES = 5  # listed in a sentence
 _A_TIME = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ,].*)?$|\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?$")
 
 
@@ -392,3 +393,15 @@ def repeated(names: Sequence[str]) -> str | None:
     """The first name that occurs more than once, if any."""
     counts = Counter(names)
     return next((name for name in names if counts[name] > 1), None)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, in quotes, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(repr(name) for name in names[:MOST_NAMES]) + more
+
+
+def ignored(extra: Sequence[str]) -> str:
+    """The sentence about columns that are ignored."""
+    columns = "column" if len(extra) == 1 else "columns"
+    return f"Ignored {len(extra)} {columns} the detector was not fitted on: {listed(extra)}."

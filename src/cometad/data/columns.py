@@ -16,13 +16,14 @@ from cometad.data.cells import (
     epoch_unit,
     find_order,
     fitting_orders,
+    ignored,
+    listed,
     missing_numbers,
     missing_texts,
     named_like_time,
     parse_date,
 )
 from cometad.data.dialect import Dialect
-from cometad.data.text import ignored, listed
 from cometad.errors import InputError
 from cometad.frames import is_exact
 

@@ -17,6 +17,7 @@ from cometad.data.cells import (
     clean_header,
     epoch_unit,
     fitting_orders,
+    ignored,
     named_like_time,
     number_or_none,
     numbered_names,
@@ -26,23 +27,10 @@ from cometad.data.gaps import warn_lacking
 from cometad.errors import InputError, unknown
 
 RECOGNIZED = (",", ";", "\t", "|")  # separators; a space also occurs in names and times, so it has to be given
-MOST_NAMES = 5  # listed in a sentence
 
 _HINT = re.compile(r'\s*"?sep=(.)"?\s*', re.IGNORECASE)  # the first line of some spreadsheets
 
 _log = logging.getLogger("cometad")
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names, in quotes, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(repr(name) for name in names[:MOST_NAMES]) + more
-
-
-def ignored(extra: Sequence[str]) -> str:
-    """The sentence about columns that are ignored."""
-    columns = "column" if len(extra) == 1 else "columns"
-    return f"Ignored {len(extra)} {columns} the detector was not fitted on: {listed(extra)}."
 
 
 def _cell_count(cells: Sequence[str]) -> str:
