@@ -316,8 +316,8 @@ def test_a_process_that_is_stopped_within_a_transaction_does_not_stop_the_others
     def stop_within():
         with one.store.write() as connection:
             one.members.fence(connection)
-            cut(one)
             with one.members._lock:  # no sign of life
+                cut(one)
                 post(second, "a", READINGS[10:20])
 
     with pytest.raises(StorageError):  # PostgreSQL ended it

@@ -146,7 +146,7 @@ class SharedMembers(Members):
         self._link: Connection | None = None  # its session holds the lock in PostgreSQL
         self._parts: set[tuple[str, int]] = set()
         self._reads: set[str] = set()
-        self._regular = RegularWork("membership", BEAT, self._beat)
+        self._regular = RegularWork("membership", BEAT, self._beat)  # at no other pace: others count on it
 
     # -- membership -------------------------------------------------------------------------------------------------
 

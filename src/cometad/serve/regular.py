@@ -36,7 +36,7 @@ class RegularWork:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self.ended.wait(paced(self._every)):
+        while not self.ended.wait(self._every):
             for step in self._steps:
                 try:
                     step()

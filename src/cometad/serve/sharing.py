@@ -14,7 +14,7 @@ from cometad.serve.events import event_of
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.members import Members
 from cometad.serve.recorder import Recorder
-from cometad.serve.regular import RegularWork
+from cometad.serve.regular import RegularWork, paced
 from cometad.serve.scorer import LiveScorer
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
@@ -51,7 +51,7 @@ class StreamSharing(RegularWork):
         self._idle: list[str] = []
         self._looked = -LOOK_EVERY
         # Not the heartbeat thread: this one waits for the scorer, and a process without heartbeat is declared dead.
-        super().__init__("sharing", TICK, self.tick)
+        super().__init__("sharing", paced(TICK), self.tick)
 
     def start(self) -> None:
         """Start the regular work."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, delete, func, select, text
 from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.members import Members
-from cometad.serve.regular import RegularWork
+from cometad.serve.regular import RegularWork, paced
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import delete_before, join_chunks, longest_history
@@ -44,7 +44,7 @@ class Upkeep(RegularWork):
         self._store, self._settings, self._streams, self._silent = store, settings, streams, silent
         self._members = members
         steps = (self._notice_silence, self.explain, partial(self.join, JOIN_AFTER), self._clean_sometimes)
-        super().__init__("upkeep", EVERY, *steps)
+        super().__init__("upkeep", paced(EVERY), *steps)
         self._cleaned = time.monotonic()
         self._told: dict[int, float | None] = {}  # of streams that fell silent: when their last reading came
         self._joined: dict[tuple[str, int], int] = {}  # by table and stream: rows when their chunks were joined
