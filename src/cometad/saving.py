@@ -248,7 +248,8 @@ class Saved:
 
     def restore(self, state: State) -> None:
         """Continue from the state of another object with the same settings."""
-        load_state(self, self.saved, state, self.sizes)
+        own = {name: array.copy() for name, array in state.items()}  # a run changes its arrays in place
+        load_state(self, self.saved, own, self.sizes)
         self.check_state()
 
     def sizes(self) -> Mapping[str, int]:
