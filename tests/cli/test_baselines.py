@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cli_case import done
+from cli_case import done, table_of_readings
 from cometad.baselines import BASELINES
 from cometad.network import OneCycle
 from contract import FRESH, NAMES, NORMAL
@@ -46,3 +46,16 @@ def test_a_baseline_is_fitted_and_scores(name, folder):
 def test_steps_keep_the_learning_rate_of_the_detector():
     done("fit", "normal.csv", "-o", "vtt.model", "--detector", "vtt", *sets("vtt"))
     assert BASELINES["vtt"].load("vtt.model").schedule == OneCycle(4, BASELINES["vtt"]().schedule.learning_rate)
+
+
+def test_the_events_of_a_detector_that_cannot_stream_have_times(tmp_path):
+    readings = table_of_readings(300, seed=0)
+    readings.write_csv(tmp_path / "normal.csv")
+    readings[:60].with_columns(flow=pl.Series([9.0 * (step == 40) for step in range(60)])).write_csv(
+        tmp_path / "fresh.csv"
+    )
+    done("fit", tmp_path / "normal.csv", "-o", tmp_path / "plain.comet", "--detector", "squared-norm")
+    done("score", tmp_path / "plain.comet", tmp_path / "fresh.csv", "--events", tmp_path / "events.csv")
+    events = pl.read_csv(tmp_path / "events.csv")
+    assert 40 in events["start"]
+    assert events["start_time"].to_list() == [f"2024-03-01T00:{start:02}:00Z" for start in events["start"]]

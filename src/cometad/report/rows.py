@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from cometad.series import check_length
+from cometad.series import as_series, check_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ def scored_rows(
     if not detector.can_stream:
         (readings,) = chunks
         scores, judge = detector.step_scores(readings), detector.judge(alerts)
-        judged = judge.push(scores.alerts, scores.imputed)
+        judged = judge.push(scores.alerts, scores.imputed, as_series(readings, missing=gaps).micros)
         yield _whole_rows(_times_of(readings), scores, judged, gaps), [*judged.changes, *judge.finish()]
         return
     stream, rows, times = detector.stream(alerts=alerts), _RowRun(detector.names_, gaps), pl.DataFrame()
