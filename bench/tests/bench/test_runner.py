@@ -380,7 +380,8 @@ def test_a_job_claimed_by_another_process_is_left_to_it(fast, data):
 def test_an_interrupted_run_keeps_its_finished_trials_and_can_resume(data):
     folder = data.parent / "results"
     command = [sys.executable, "-m", "cometad", "bench", "run", "entity", "--dataset", "ASD", "--arm", "random"]
-    command += ["--arm", "comet", "--data-dir", str(data), "--results", str(folder), "--seed", "0"]
+    # The second arm trains for long enough to be interrupted.
+    command += ["--arm", "lstm-ae", "--data-dir", str(data), "--results", str(folder), "--seed", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
     path = folder / "entity.jsonl"
     deadline = time.monotonic() + 120
