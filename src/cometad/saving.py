@@ -14,7 +14,7 @@ that is not finite would make scores NaN; so whatever is loaded is checked.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import EllipsisType, SimpleNamespace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -25,7 +25,7 @@ from cometad.errors import ModelFileError
 LARGEST = {4: 1e18, 8: 1e150}  # bytes of a float: a value whose square still fits
 
 State = Mapping[str, Array]
-Length = Any  # int | str | Callable[[Mapping[str, int]], int], or a lone ...
+Length = int | str | Callable[[Mapping[str, int]], int] | EllipsisType
 Built = TypeVar("Built")
 
 
@@ -298,7 +298,9 @@ def _sized(
     """`taken`, with the lengths that are known in place of their names; remembers those that were not."""
     if shape == (...,):
         return state[name]
-    lengths = [one(sizes) if callable(one) else sizes.get(one, one) if isinstance(one, str) else one for one in shape]
+    lengths: list[Any] = [
+        one(sizes) if callable(one) else sizes.get(one, one) if isinstance(one, str) else one for one in shape
+    ]
     found = taken(state, name, tuple(lengths), dtype, unknown=unknown)
     sizes |= {length: size for length, size in zip(shape, found.shape, strict=True) if isinstance(length, str)}
     return found
