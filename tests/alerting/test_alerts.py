@@ -68,7 +68,7 @@ def test_a_run_equals_the_loops(case, period, timed):
     times = [1_000_000 * (step - 3) for step in range(len(scores))] if timed else None
     run, naive = AlertRun(alerts, tail, period=period), NaiveRun(alerts, tail, period=period)
     measured = ~np.array(imputed, bool)
-    _, shown, changes = run.advance(np.array(scores), np.array(thresholds), measured, times and np.array(times))
+    _, shown, changes = run.advance(np.array(scores), np.array(thresholds), measured, np.array(times, np.int64) if timed else None)
     for step, score in enumerate(scores):
         naive.take(score, thresholds[step], measured[step], times[step] if times else None)
     assert run.since == (None if naive.event is None else naive.event.start)

@@ -5,6 +5,7 @@ first. A batch is one long run, so batch and stream agree by construction. docs/
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -13,14 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cometad.alerting import tracking as at
-from cometad.alerting.severity import DIGITS, ScoreTail, severity
+from cometad.alerting.severity import DIGITS, ScoreTail, severity_of
 from cometad.alerting.watch import Threshold, as_scores
 from cometad.arrays import Flags, Floats, Integers
 from cometad.errors import InputError
 from cometad.parameters import check, integer, number
 from cometad.saving import Saved, Table, array, part, require_state
 
-BLOCK = 4096  # time steps that share the memory for their changes
+BLOCK, FEW = 4096, 8  # time steps that share memory for their changes, and that need none of their own
 LONGEST = 64  # readings: an event this long is no longer news
 LONGEST_HOURS, SHORTEST = 8.0, 8  # the hours are at least that many readings
 PAUSE = 10  # readings below the low mark that do not end an event under a budget: scores flicker
@@ -40,7 +41,7 @@ _RULES = {
 }
 _KINDS: tuple[Kind, ...] = ("opened", "updated", "closed")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Most chunks have neither gaps nor times.
+# Most chunks have neither gaps nor times. The kernel reads as many as there are scores.
 _MEASURED, _NO_TIMES = np.ones(BLOCK, np.bool_), np.full(BLOCK, at.UNKNOWN)
 
 
@@ -185,6 +186,12 @@ class Judged(NamedTuple):
     thresholds: Floats  # (time,)
     changes: list[Change]  # opened, updated and closed events
 
+    @classmethod
+    def joined(cls, parts: Sequence["Judged"]) -> "Judged":
+        """Concatenate parts."""
+        flags, thresholds, changes = zip(*parts, strict=True)
+        return cls(np.concatenate(flags), np.concatenate(thresholds), [change for own in changes for change in own])
+
 
 class AlertRun(Saved):
     """Events of scores that arrive in chunks of any size, in constant memory; created by `Alerts.start`.
@@ -218,6 +225,10 @@ class AlertRun(Saved):
         lasting = alerts.lasting(period)
         rules = (alerts.low, alerts.min_length, alerts.merge_gap, alerts.hold_off, lasting, alerts.alert_from)
         self._rules = np.array(rules, np.float64)
+        self._changed = (
+            np.empty((FEW, at.COUNTS + 1), np.int64),
+            np.empty(FEW),
+        )  # memory for the changes of short chunks
 
     @property
     def threshold(self) -> float:
@@ -290,32 +301,33 @@ class AlertRun(Saved):
         if self._counts.item(at.N_PHASE) == at.FINISHED:
             raise InputError("The run is finished. Start a new one with Alerts.start().")
         count = len(scores)
-        judged = Judged(np.empty(count, np.int64), np.empty(count), [])
-        for begin in range(0, count, BLOCK):
-            one = slice(begin, begin + BLOCK)
-            self._advance(
-                scores[one],
-                thresholds[one],
-                None if measured is None else measured[one],
-                None if times is None else times[one],
-                Judged(judged.flags[one], judged.thresholds[one], judged.changes),
+        if count > BLOCK:
+            blocks = [slice(begin, begin + BLOCK) for begin in range(0, count, BLOCK)]
+            given = [[None if array is None else array[one] for array in (measured, times)] for one in blocks]
+            return Judged.joined(
+                [self.advance(scores[one], thresholds[one], *own) for one, own in zip(blocks, given, strict=True)]
             )
-        return judged
-
-    def _advance(
-        self, scores: Floats, thresholds: Floats, measured: Flags | None, times: Integers | None, judged: Judged
-    ) -> None:
-        count = len(scores)
-        measured = _MEASURED[:count] if measured is None else measured
-        times = _NO_TIMES[:count] if times is None else times
-        rows, peaks = np.empty((count, at.COUNTS + 1), np.int64), np.empty(count)
+        judged = Judged(np.empty(count, np.int64), np.empty(count), [])
+        rows, peaks = self._changed if count <= FEW else (np.empty((count, at.COUNTS + 1), np.int64), np.empty(count))
         changed = at.advance(
-            scores, thresholds, measured, times, self._counts, self._marks, self._rules, self._numbers, self.track,
-            judged.flags, judged.thresholds, rows, peaks,
-        )  # fmt: skip
+            scores,
+            thresholds,
+            _MEASURED if measured is None else measured,
+            _NO_TIMES if times is None else times,
+            self._counts,
+            self._marks,
+            self._rules,
+            self._numbers,
+            self.track,
+            judged.flags,
+            judged.thresholds,
+            rows,
+            peaks,
+        )
         for k in range(changed):
             event = self._event(rows[k, 1:], float(peaks[k]))
             judged.changes.append(Change(_KINDS[rows[k, 0]], event, int(rows[k, 1 + at.N_STEP])))
+        return judged
 
     def finish(self) -> list[Change]:
         """Close the open event at the end of the series; the run accepts no scores after that."""
@@ -333,7 +345,7 @@ class AlertRun(Saved):
             self._marks[at.M_TOP] = self._tail.center + (self._marks[at.M_MARK] - self._tail.center) / self._alerts.low
 
     def _event(self, counts: Integers, peak_score: float) -> Event:
-        found = float(severity(peak_score, self._tail))
+        found = severity_of(peak_score, self._numbers)
         times = (
             None if time == at.UNKNOWN else EPOCH + timedelta(microseconds=int(time))
             for time in counts[at.N_START_TIME : at.N_NEW_LEVEL]

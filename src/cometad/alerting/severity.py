@@ -121,6 +121,12 @@ def log_probability(score: float, tail: Floats) -> float:
 
 
 @jit
+def severity_of(score: float, tail: Floats) -> float:
+    """`severity` of one score; `tail` are the numbers of the tail."""
+    return float(min(max(log_probability(score, tail) / RAREST, 0.0), 1.0))
+
+
+@jit
 def _log_probabilities(scores: Floats, tail: Floats) -> Floats:
     found = np.empty(len(scores))
     for i in range(len(scores)):

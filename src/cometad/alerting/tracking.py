@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from cometad.alerting.severity import RAREST, log_probability
+from cometad.alerting.severity import RAREST, log_probability, severity_of
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.saving import require_state
@@ -184,7 +184,7 @@ def advance(
                 rises = hot and score > marks[M_PEAK_SCORE]
                 if rises:
                     counts[N_PEAK], counts[N_PEAK_TIME], marks[M_PEAK_SCORE] = step, times[i], score
-                if min(log_probability(marks[M_PEAK_SCORE], tail) / RAREST, 1.0) >= alert_from:
+                if severity_of(marks[M_PEAK_SCORE], tail) >= alert_from:
                     counts[N_IS_ALERT] = 1
                 if counts[N_PHASE] == CANDIDATE:
                     if counts[N_LENGTH] >= min_length:

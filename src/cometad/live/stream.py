@@ -28,7 +28,7 @@ KIND = "Stream"
 SOURCE = "The snapshot"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Scored:
     """Scores that became final; converts to an array of the ranking scores, as `decision_function` returns them.
 
@@ -52,6 +52,31 @@ class Scored:
     ranking_start: int  # the time step of the first ranking score
     scores: Floats  # (ranking time,)  ranking scores
     left_out: Flags | None = None  # (time, variable)  counted as normal because its readings were imputed
+
+    def __init__(
+        self,
+        start: int,
+        alert_scores: Floats,
+        flags: NDArray[np.int64],
+        thresholds: Floats,
+        variables: Floats,
+        changes: Sequence[Change],
+        ranking_start: int,
+        scores: Floats,
+        left_out: Flags | None = None,
+    ) -> None:
+        # At once: to set the fields of a frozen object one by one takes longer than a view takes to score a reading.
+        self.__dict__.update(
+            start=start,
+            alert_scores=alert_scores,
+            flags=flags,
+            thresholds=thresholds,
+            variables=variables,
+            changes=changes,
+            ranking_start=ranking_start,
+            scores=scores,
+            left_out=left_out,
+        )
 
     def __len__(self) -> int:
         return len(self.alert_scores)
@@ -377,13 +402,14 @@ class Stream:
         return [reading[name] for name in self._names]
 
     def _scored(self, parts: Iterable[Scores]) -> Scored:
-        found = [(part, self._judged(part)) for part in parts]
+        found, judged = [], []
+        for scores in parts:
+            found.append(scores)
+            judged.append(self._judged(scores))
         if not found:
             return Scored(self._given, *self._nothing, self._ranked, np.empty(0))
-        (alerts, variables, left_out, ranking), (flags, thresholds, changes) = found[0]
-        if len(found) > 1:
-            alerts, variables, left_out, ranking = joined([part for part, _ in found])
-            flags, thresholds, changes = _joined([judged for _, judged in found])
+        alerts, variables, left_out, ranking = joined(found)
+        flags, thresholds, changes = judged[0] if len(judged) == 1 else Judged.joined(judged)
         ranking = alerts if ranking is None else ranking
         first = self._ranked
         self._ranked += len(ranking)
@@ -402,8 +428,3 @@ class Stream:
             self._verdicts.see(self._given, part, judged.changes, self._judge.alerts)
         self._given += count
         return judged
-
-
-def _joined(parts: Sequence[Judged]) -> Judged:
-    flags, thresholds, changes = zip(*parts, strict=True)
-    return Judged(np.concatenate(flags), np.concatenate(thresholds), [change for own in changes for change in own])

@@ -121,7 +121,7 @@ class Panel:
 
     def scores(self, errors: Errors) -> Scores:
         """Alert scores in which nothing counts that a person called normal."""
-        fused = self.fused(errors.values)
+        fused = fuse(errors.values, self.alert, self.pooling)
         if self.signatures is None:
             return fused
         return self.signatures.excuse(fused, errors, self.alert[:, 1], self.pooling)
@@ -202,7 +202,8 @@ class Tape:
 
     def __init__(self, keep: int, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
         self.keep, self._stop = keep, 0
-        self._array = np.empty((2 * keep + SPARE, *shape), dtype)
+        self._size = 2 * keep + SPARE
+        self._array = np.empty((self._size, *shape), dtype)
 
     @property
     def kept(self) -> NDArray[Any]:
@@ -211,15 +212,17 @@ class Tape:
 
     def extend(self, count: int) -> NDArray[Any]:
         """The rows kept so far, followed by `count` new ones to be set, until the next call."""
-        begin, end = self._stop, self._stop + count
-        if end > len(self._array):
+        begin = self._stop
+        end = begin + count
+        if end > self._size:
             kept = self.kept.copy()
-            if len(kept) + count > len(self._array):
-                self._array = np.empty((len(kept) + 2 * count, *kept.shape[1:]), kept.dtype)
+            if len(kept) + count > self._size:
+                self._size = len(kept) + 2 * count
+                self._array = np.empty((self._size, *kept.shape[1:]), kept.dtype)
             begin, end = len(kept), len(kept) + count
             self._array[:begin] = kept
         self._stop = end
-        return self._array[max(begin - self.keep, 0) : end]
+        return self._array[begin - self.keep if begin > self.keep else 0 : end]
 
     def append(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Append rows; returns the rows kept so far, followed by the new ones, until the next call."""
@@ -312,7 +315,7 @@ class ViewsRun(Saved):
         fresh = own if follower is None else own.copy()
         if follower is not None:
             own -= follower.offset
-        mask = None if imputed is None and not self._doubtful else self._mask(len(known), rows, imputed)
+        mask = self._mask(len(known), rows, imputed) if imputed is not None or self._doubtful else None
         recent = self._errors.extend(count)
         errors = self.latest = Errors(own, panel.errors(known, first, mask, recent[len(recent) - count :]))
         alerts, variables, unknown, _ = panel.scores(errors)

@@ -13,7 +13,7 @@ from cometad.registry import register
 from cometad.saving import Table, array
 from cometad.threads import in_parts
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
-from cometad.views.nearest import search, search_tables
+from cometad.views.nearest import search, search_one, search_tables
 from cometad.views.tiles import LANES
 from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
@@ -87,6 +87,9 @@ def _compare(
     v: int,
 ) -> None:
     """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
+    if patches == 1:
+        _compare_one(weights, halves, codes, rows, begin, expected, out[-1, v])
+        return
     width, count, length = codes.shape
     table = codes.ravel()
     series = np.empty(len(rows) - begin)
@@ -104,3 +107,24 @@ def _compare(
     for t in range(patches):
         for i in range(width):
             out[len(out) - patches + t, v, i] = found[i, t]
+
+
+@fused
+def _compare_one(
+    weights: Floats32, halves: Floats32, codes: Floats, rows: Floats, begin: int, expected: bool, out: Floats
+) -> None:
+    """`_compare` for one patch, without an array for each variable."""
+    width, count, length = codes.shape
+    table, flat, half, padded = codes.ravel(), weights.ravel(), halves.ravel(), halves.shape[1]
+    series, single, distances = np.empty(length), np.empty(length, np.float32), np.empty(padded, np.float32)
+    one = np.int64(1)
+    for i in range(width):
+        for t in range(length):
+            series[t] = single[t] = rows[begin + t, i]
+        place = i * length * padded
+        nearest = search_one(single, one, length, flat, place, half, i * padded, padded, distances, length)
+        code = (i * count + nearest) * length
+        if expected:
+            out[i] = table[code + length - 1]
+        else:
+            out[i] = np.sqrt(squared_distance(series, 0, table, code, length) / length)
