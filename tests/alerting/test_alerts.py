@@ -65,12 +65,12 @@ def whole(case):
 @given(cases(), st.sampled_from([math.nan, 60.0, 3600.0]), st.booleans())
 def test_a_run_equals_the_loops(case, period, timed):
     scores, thresholds, imputed, alerts, tail = case
-    times = [1_000_000 * (step - 3) for step in range(len(scores))] if timed else None
+    times = np.array([1_000_000 * (step - 3) for step in range(len(scores))], np.int64) if timed else None
     run, naive = AlertRun(alerts, tail, period=period), NaiveRun(alerts, tail, period=period)
     measured = ~np.array(imputed, bool)
-    _, shown, changes = run.advance(np.array(scores), np.array(thresholds), measured, np.array(times, np.int64) if timed else None)
+    _, shown, changes = run.advance(np.array(scores), np.array(thresholds), measured, times)
     for step, score in enumerate(scores):
-        naive.take(score, thresholds[step], measured[step], times[step] if times else None)
+        naive.take(score, thresholds[step], measured[step], int(times[step]) if timed else None)
     assert run.since == (None if naive.event is None else naive.event.start)
     changes += run.finish()
     naive.finish()

@@ -302,28 +302,19 @@ class AlertRun(Saved):
             raise InputError("The run is finished. Start a new one with Alerts.start().")
         count = len(scores)
         if count > BLOCK:
-            blocks = [slice(begin, begin + BLOCK) for begin in range(0, count, BLOCK)]
-            given = [[None if array is None else array[one] for array in (measured, times)] for one in blocks]
-            return Judged.joined(
-                [self.advance(scores[one], thresholds[one], *own) for one, own in zip(blocks, given, strict=True)]
-            )
+            parts = []
+            for begin in range(0, count, BLOCK):
+                one = slice(begin, begin + BLOCK)
+                mask, known = None if measured is None else measured[one], None if times is None else times[one]
+                parts.append(self.advance(scores[one], thresholds[one], mask, known))
+            return Judged.joined(parts)
         judged = Judged(np.empty(count, np.int64), np.empty(count), [])
         rows, peaks = self._changed if count <= FEW else (np.empty((count, at.COUNTS + 1), np.int64), np.empty(count))
         changed = at.advance(
-            scores,
-            thresholds,
-            _MEASURED if measured is None else measured,
-            _NO_TIMES if times is None else times,
-            self._counts,
-            self._marks,
-            self._rules,
-            self._numbers,
-            self.track,
-            judged.flags,
-            judged.thresholds,
-            rows,
-            peaks,
-        )
+            scores, thresholds, _MEASURED if measured is None else measured, _NO_TIMES if times is None else times,
+            self._counts, self._marks, self._rules, self._numbers, self.track,
+            judged.flags, judged.thresholds, rows, peaks,
+        )  # fmt: skip
         for k in range(changed):
             event = self._event(rows[k, 1:], float(peaks[k]))
             judged.changes.append(Change(_KINDS[rows[k, 0]], event, int(rows[k, 1 + at.N_STEP])))
