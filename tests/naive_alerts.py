@@ -41,7 +41,7 @@ class NaiveBudget:
             self.start = tail.start + tail.scale * (
                 math.expm1(tail.shape * units) / tail.shape if tail.shape else units
             )
-        spread = max(self.start - float(np.median(training)), 1e-6 * max(map(abs, training)))
+        spread = max(self.start - float(np.quantile(training, 0.5)), 1e-6 * max(map(abs, training)))
         self.spread = spread if spread > 1e-30 else 1e-6
         self.floor = min(float(np.quantile(training, 0.8)), self.start)
         self.position, self.last = 0.0, training[-1]
