@@ -42,11 +42,11 @@ from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import CometadError
 from cometad.fleet.engines import Engine
+from cometad.fleet.entities import ObjectReadings
 from cometad.fleet.jobs import FitTask, parameters_of
 from cometad.fleet.local_engine import LocalEngine, one_thread
 from cometad.fleet.pooling import Donation, correlations, donation, nearest, pooled
 from cometad.fleet.ray_engine import RayEngine
-from cometad.fleet.sources import ObjectReadings
 from cometad.fleet.split import BUFFER, SplitTable
 from cometad.fleet.storage import JOURNAL, Entry, FleetFolder, writing
 from cometad.series import Series, as_series

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from cometad.data.tables import ReadOptions
+from cometad.fleet.entities import entities_of
 from cometad.fleet.jobs import FitAnswer, FitTask, fit_entity
-from cometad.fleet.sources import entities_of
 
 
 class Sizes(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cometad.data.dialect import Dialect
 from cometad.data.tables import ReadOptions, Tables
 from cometad.errors import InputError
-from cometad.fleet.sources import entities_of
+from cometad.fleet.entities import entities_of
 from cometad.fleet.split import SplitTable, rows_of
 from fleet_case import machines
 
@@ -155,7 +155,7 @@ from pathlib import Path
 
 import cometad.fleet.split
 from cometad.data.tables import ReadOptions
-from cometad.fleet.sources import entities_of
+from cometad.fleet.entities import entities_of
 
 cometad.fleet.split.ROWS = 2**12
 for name in ("small", "many"):

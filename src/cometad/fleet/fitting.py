@@ -14,6 +14,7 @@ from cometad.data.tables import ReadOptions
 from cometad.detector import Detector
 from cometad.errors import CometadError, OutputError, ParameterError
 from cometad.fleet.engines import EntityWork
+from cometad.fleet.entities import Entities, data_signature, entities_of
 from cometad.fleet.jobs import (
     FitAnswer,
     FitTask,
@@ -24,7 +25,6 @@ from cometad.fleet.jobs import (
     parameters_of,
 )
 from cometad.fleet.pooling import Donation, candidates, nearest
-from cometad.fleet.sources import Entities, data_signature, entities_of
 from cometad.fleet.storage import LOCK, SCRATCH, Entry, FleetFolder, FleetWriter, writing
 
 

@@ -20,11 +20,11 @@ from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import ModelFileError, unknown
 from cometad.fleet.engines import Engine, EntityWork, engine_of
+from cometad.fleet.entities import Entities, entities_of
 from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
 from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
 from cometad.fleet.overview import Overview, line_of, write_overview
 from cometad.fleet.pooling import POOL
-from cometad.fleet.sources import Entities, entities_of
 from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
 from cometad.parameters import check_integer
 

@@ -15,8 +15,8 @@ from cometad.alerting.severity import meaning
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import CometadError
+from cometad.fleet.entities import EntityReadings, Wanted
 from cometad.fleet.pooling import Donation, correlations, donation, pooled
-from cometad.fleet.sources import EntityReadings, Wanted
 from cometad.registry import to_json
 from cometad.report.axes import TimeAxis
 from cometad.report.gather import gather
