@@ -42,8 +42,9 @@ settings.load_profile("cometad")
 torch.set_num_threads(1)
 
 
-# What `make test` leaves to `make test-all`: real brokers, databases and browsers, kill -9, what is slow. Tests that
-# use one of the fixtures belong to it, too, and the pages of the docs that start servers.
+# What `make test` leaves to `make test-all`: real brokers, databases and browsers, kill -9, trained networks, the
+# protocol of a public leaderboard, what is slow. Tests that use one of the fixtures belong to it, too, and the pages of
+# the docs that start servers.
 SERVER_FIXTURES = {"browser", "postgres"}
 SERVER_TESTS = tuple(
     f"tests/{name}"
@@ -52,6 +53,14 @@ SERVER_TESTS = tuple(
         *("connect/test_prometheus.py", "serve/test_browser.py", "serve/test_monitoring.py", "serve/test_sharing.py"),
         *("cli/test_resume.py::test_nothing_is_lost", "fleet/test_ray.py", "serve/test_restart.py"),
         *("test_compiled.py::test_every_compiled", "test_docs.py::test_the_site"),
+        *(
+            "network/",
+            "explain/test_explain.py",
+            "views/test_network_view.py",
+            "test_network_comet.py",
+            "test_presets.py",
+            "metrics/test_tsb_ad.py",
+        ),
     )
 )
 
