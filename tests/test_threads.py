@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
 from cometad import Comet
+from cometad.compute import in_parts, in_tasks, serial_products, thread_count, thread_count_of
 from cometad.errors import ParameterError
-from cometad.threads import in_parts, in_tasks, serial_products, thread_count, thread_count_of
 
 
 @given(length=st.integers(0, 50), threads=st.integers(1, 5))

@@ -31,11 +31,11 @@ import numpy as np
 
 from cometad import Budget, Comet, Event, Quantile
 from cometad.alerting.watch import Threshold
+from cometad.compute import thread_count_of
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import InputError
 from cometad.scoring import signatures
-from cometad.threads import thread_count_of
 from cometad.views.trim import stretches
 from cometad_bench.datasets.readers import load
 from cometad_bench.split import part_of

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cometad import Comet
-from cometad.threads import thread_count
+from cometad.compute import thread_count
 
 
 def series(rows: int, variables: int, seed: int = 0) -> np.ndarray:

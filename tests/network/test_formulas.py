@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import naive
 from cometad import Comet
+from cometad.compute import thread_count_of
 from cometad.data.network_windows import window_starts
 from cometad.network import Epochs, NoAdaptation
 from cometad.network.adaptation import contrastive_loss
@@ -27,7 +28,6 @@ from cometad.scoring import (
     NoNormalization,
     PercentileSelection,
 )
-from cometad.threads import thread_count_of
 
 seeds = st.integers(0, 2**32 - 1)
 

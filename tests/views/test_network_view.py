@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cometad import Comet, load
+from cometad.compute import thread_count_of
 from cometad.errors import ParameterError
 from cometad.network.network import Network
 from cometad.network.training import new_network
-from cometad.threads import thread_count_of
 from cometad.views import NetworkView, Patterns
 from contract import is_a_sentence, saved, waves
 from tiny import NETWORK_VIEW

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import naive_views as naive
 from cometad import Comet, Quantile
+from cometad.compute import thread_count_of
 from cometad.data import ForwardFill
 from cometad.scoring.scores import smooth
-from cometad.threads import thread_count_of
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel, KeepFitted
 from cometad.views.crossfit import FOLDS, cross_fit, fit_tails, fit_views, score_folds, stretch_errors

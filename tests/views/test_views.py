@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cometad.compute import thread_count_of
 from cometad.errors import InputError
-from cometad.threads import thread_count_of
 from cometad.views import VIEWS, NetworkView
 from cometad.views.panel import Panel
 from contract import is_a_sentence, waves

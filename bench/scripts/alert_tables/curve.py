@@ -8,8 +8,8 @@ import numpy as np
 from alert_tables.judged import DEFAULT, Scores, Summary, Worth, budget_of, judged, summary, worth
 from alert_tables.windows import WindowGaussian, WindowMeans
 from cometad import Comet
+from cometad.compute import thread_count_of
 from cometad.datasets.dataset import Dataset
-from cometad.threads import thread_count_of
 from cometad_bench.fair import FairBaseline
 from threshold_tables.shared import DATASETS, chosen, each, head, row
 

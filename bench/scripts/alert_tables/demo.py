@@ -3,9 +3,9 @@
 import numpy as np
 
 from cometad import Comet
+from cometad.compute import thread_count_of
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.demo import false_alerts, flush, judge, watch
-from cometad.threads import thread_count_of
 from threshold_tables.shared import each, head, row
 
 SEEDS = range(1, 11)

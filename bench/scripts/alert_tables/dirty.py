@@ -5,8 +5,8 @@ import numpy as np
 from alert_tables.plants import scored
 from cometad import Comet
 from cometad.alerting.severity import ScoreTail, severity
+from cometad.compute import thread_count_of
 from cometad.datasets.synthetic import Plant
-from cometad.threads import thread_count_of
 from cometad_bench.datasets.characters import CHARACTERS, plant_of
 from threshold_tables.shared import each, head, row
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from alert_tables.judged import DEFAULT, Scores, judged
 from cometad import Comet
+from cometad.compute import thread_count_of
 from cometad.data.gaps import ScoreMeasured
-from cometad.threads import thread_count_of
 from cometad_bench.datasets.characters import CHARACTERS, plant_of
 from threshold_tables.shared import each, head, row
 

@@ -7,9 +7,9 @@ import numpy as np
 from alert_tables.curve import COMET, detectors
 from alert_tables.judged import DEFAULT, Raised, Scores, judged
 from cometad import Comet
+from cometad.compute import thread_count_of
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.synthetic import Fault, Plant
-from cometad.threads import thread_count_of
 from cometad_bench.datasets.characters import CHARACTER_FAULTS, CHARACTERS, plant_of
 from threshold_tables.shared import DATASETS, chosen, each, head, row
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from cometad import Budget, Comet
 from cometad.alerting.thresholds import Quantile
+from cometad.compute import thread_count_of
 from cometad.datasets.dataset import Dataset
-from cometad.threads import thread_count_of
 from threshold_tables.shared import anomalies, chosen, each, far_from, head, row, touched
 
 RULES = (Quantile(0.01), Budget(0.01))

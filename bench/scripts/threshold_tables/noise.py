@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad import Comet
-from cometad.threads import thread_count_of
+from cometad.compute import thread_count_of
 from threshold_tables.promises import FIRST
 from threshold_tables.promises import RULES as NAMED
 from threshold_tables.shared import head, row

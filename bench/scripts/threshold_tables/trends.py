@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.metrics import average_precision_score
 
 from cometad import Comet
+from cometad.compute import thread_count_of
 from cometad.datasets.dataset import Dataset
-from cometad.threads import thread_count_of
 from threshold_tables.shared import chosen, each, far_from, head, row, touched
 
 

@@ -20,13 +20,13 @@ from threadpoolctl import threadpool_limits
 
 import cometad
 from cometad.arrays import Floats
+from cometad.compute import thread_count
 from cometad.datasets.dataset import Dataset
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.metrics import METRICS, evaluate, events_at, f1_at, sliding_window, tsb_ad, vus
 from cometad.network_comet import NetworkComet
 from cometad.registry import describe
-from cometad.threads import thread_count
 from cometad_bench.baselines.deep import parameter_count
 from cometad_bench.datasets.readers import period
 from cometad_bench.datasets.stored import StoredDataset, opened

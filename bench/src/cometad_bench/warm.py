@@ -7,8 +7,8 @@ trains no network: the first backward pass may start threads.
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from cometad.compute import thread_count_of
 from cometad.metrics import evaluate
-from cometad.threads import thread_count_of
 from cometad_bench.experiments import SIMPLE, Arm
 from cometad_bench.trial import at_threshold, load_torch, untied_vus_pr
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cometad.compute import thread_count
 from cometad.errors import InputError
-from cometad.threads import thread_count
 from cometad_bench.isolation import isolated
 from cometad_bench.runner import results_of, run
 from cometad_bench.trial import attempt

@@ -15,7 +15,7 @@ from cometad.alerting.severity import ScoreTail
 from cometad.alerting.tracking import COUNTS, FLOOR, MARKS, POSITION, SAME, SHARE, SPREAD, START, score_at
 from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import check_between, check_integer, require
 from cometad.registry import register

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cometad.arrays import Array, Floats
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.errors import InputError
 from cometad.saving import require_state
 

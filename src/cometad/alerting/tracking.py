@@ -6,7 +6,7 @@ import numpy as np
 
 from cometad.alerting.severity import RAREST, log_probability, severity_of
 from cometad.arrays import Flags, Floats, Integers
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.saving import require_state
 
 SETTLED_GAP = 10  # readings below the low mark that end a lasting state, at least: scores flicker

@@ -1,4 +1,4 @@
-"""The detectors Comet is compared with: one per file, all held to the same contract.
+"""The detectors Comet is compared with, all held to the same contract.
 
 To add one, write its file and add a row to `BASELINES`; the contract tests and the command line pick it up from there.
 A baseline is imported when it is looked up; the deep ones are in the distribution cometad-bench.
@@ -9,13 +9,14 @@ from cometad.lazy import LazyTable, keep_names
 
 __all__ = ["BASELINES"]
 
-keep_names(__name__, {"window_knn": "cometad.baselines.knn_distance"})
+_SIMPLE = ("random_score", "sensor_range", "squared_norm")
+keep_names(__name__, {"window_knn": "cometad.baselines.knn_distance"} | dict.fromkeys(_SIMPLE, f"{__name__}.simple"))
 BASELINES: LazyTable[type[Baseline]] = LazyTable(
     "baseline",
     {
-        "random": "cometad.baselines.random_score:RandomScore",
-        "sensor-range": "cometad.baselines.sensor_range:SensorRange",
-        "squared-norm": "cometad.baselines.squared_norm:SquaredNorm",
+        "random": "cometad.baselines.simple:RandomScore",
+        "sensor-range": "cometad.baselines.simple:SensorRange",
+        "squared-norm": "cometad.baselines.simple:SquaredNorm",
         "pca": "cometad.baselines.pca_error:PcaError",
         "window-pca": "cometad.baselines.window_pca:WindowPca",
         "forecast-error": "cometad.baselines.forecast_error:ForecastError",

@@ -19,10 +19,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
-from cometad.compiled import jit
+from cometad.compute import in_tasks, jit, serial_products
 from cometad.errors import InputError, unknown
 from cometad.saving import Saved, Table, array, require_state
-from cometad.threads import in_tasks, serial_products
 
 LARGEST = 1e150  # its square still fits a float64
 EXACT = 2.0**53  # no float below it is a rounded integer

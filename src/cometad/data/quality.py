@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats
+from cometad.compute import in_tasks
 from cometad.data.units import likely_conversion
 from cometad.series import Series, check_like, unchecked_series, with_all_columns
-from cometad.threads import in_tasks
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 SAMPLE = 4096  # maximum readings, evenly spread, kept to compute quantiles

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 import cometad.fleet.jobs  # noqa: F401  (what workers run)
 from cometad.comet import Comet
-from cometad.threads import thread_count_of
+from cometad.compute import thread_count_of
 
 
 def _warm_up() -> None:

@@ -4,9 +4,16 @@ In: labels of 0 or 1 and scores, higher is more anomalous. Out: fractions; a poi
 threshold. Equal to rounding: tests/naive_metrics.py.
 """
 
-from cometad.metrics.adjusted import adjusted_f1_area, adjusted_f1_at, adjusted_f1_curve, best_adjusted_f1
+from cometad.lazy import keep_names
+from cometad.metrics.adjusted import (
+    Events,
+    adjusted_f1_area,
+    adjusted_f1_at,
+    adjusted_f1_curve,
+    best_adjusted_f1,
+    events_at,
+)
 from cometad.metrics.affiliation import AffiliationCurve, affiliation_at, affiliation_curve, best_affiliation
-from cometad.metrics.events import Events, events_at
 from cometad.metrics.pointwise import auc_pr, auc_roc, best_f1, f1_at
 from cometad.metrics.protocol import (
     METRICS,
@@ -19,11 +26,11 @@ from cometad.metrics.protocol import (
     evaluate,
     reference,
     report,
+    sliding_window,
     tsb_ad,
 )
 from cometad.metrics.ranking import AtThreshold
 from cometad.metrics.volume import FLAVORS, Areas, Flavor, range_auc, vus
-from cometad.metrics.windows import sliding_window
 
 __all__ = [
     "FLAVORS",
@@ -59,3 +66,5 @@ __all__ = [
     "tsb_ad",
     "vus",
 ]
+
+keep_names(__name__, {"events": f"{__name__}.adjusted", "windows": f"{__name__}.protocol"})

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Integers
-from cometad.compiled import jit
-from cometad.metrics.inputs import checked_threshold
-from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected, segments_of
+from cometad.compute import jit
+from cometad.metrics.ranking import AtThreshold, Ranked, binary, checked_threshold, nothing_detected, segments_of
 
 
 class AffiliationCurve(NamedTuple):

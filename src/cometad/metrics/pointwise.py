@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from cometad.metrics.inputs import checked_threshold
-from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
+from cometad.metrics.ranking import AtThreshold, Ranked, binary, checked_threshold, nothing_detected
 
 
 def auc_roc(labels: object, scores: object) -> float:

@@ -6,14 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from cometad.errors import unknown
+from cometad.arrays import Floats
+from cometad.errors import InputError, unknown
 from cometad.metrics.adjusted import best_adjusted, best_adjusted_f1
 from cometad.metrics.affiliation import best_affiliation, ranked_best
-from cometad.metrics.inputs import checked_labels
 from cometad.metrics.pointwise import auc_pr, auc_roc, average_precision, roc_area
-from cometad.metrics.ranking import Ranked
+from cometad.metrics.ranking import Ranked, checked_labels
 from cometad.metrics.volume import range_auc, resolved_window, vus, window_areas
 from cometad.parameters import check_integer
+
+# Of TSB-AD's rule for the widest window: a period of the series, found in the autocorrelation of one variable.
+ROWS = 20_000  # only the first readings count
+LAGS = 400
+SKIPPED = 3  # a peak at one of the first lags is noise
+SHORTEST, LONGEST = 6, 303  # of a period that counts
+DEFAULT_WINDOW = 125  # if there is none
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,44 @@ def tsb_ad(window: int) -> Protocol:
     return Protocol("vus", window, window, ranks=250)
 
 
+def sliding_window(readings: object) -> int:
+    """Return the lag of the highest peak in the autocorrelation of one variable, or 125 if it lies outside 6 to 303.
+
+    TSB-AD takes it from the first variable of the whole series. Of equal peaks, the last counts.
+
+    >>> import numpy as np
+    >>> from cometad.metrics import sliding_window
+    >>> time = np.arange(1000)
+    >>> sliding_window(np.sin(2 * np.pi * time / 40)), sliding_window(np.zeros(1000))
+    (40, 125)
+    """
+    values = np.asarray(readings, dtype=np.float64)
+    if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
+        raise InputError(
+            f"A sliding window needs the finite readings of one variable, got an array of shape {values.shape}. "
+            "Pass one column without gaps."
+        )
+    correlation = _autocorrelation(values[:ROWS])[SKIPPED : LAGS + 1]
+    inner = correlation[1:-1]
+    peaks = 1 + np.flatnonzero((inner > correlation[:-2]) & (inner > correlation[2:]))
+    if not len(peaks):
+        return DEFAULT_WINDOW
+    highest = peaks[correlation[peaks] == correlation[peaks].max()][-1]
+    lag = SKIPPED + int(highest)
+    return lag if SHORTEST <= lag <= LONGEST else DEFAULT_WINDOW
+
+
+def _autocorrelation(values: Floats) -> Floats:
+    """The autocorrelation at the lags 0, 1, ..., with the same divisor at all of them; empty for a constant."""
+    from scipy.fft import next_fast_len  # imported where it is used
+
+    centered = values - values.mean()
+    # As long as TSB-AD's transform, whose rounding decides between peaks that are equal but for it.
+    spectrum = np.fft.fft(centered, next_fast_len(2 * len(values) + 1, real=True))
+    covariance = np.fft.ifft(spectrum * spectrum.conj())[: len(values)].real
+    return covariance / covariance[0] if covariance[0] > 0 else covariance[:0]
+
+
 def evaluate(labels: object, scores: object, protocol: str | Protocol = "paper") -> dict[str, float]:
     """The nine metrics of the paper, as fractions; `protocol` is a row of `PROTOCOLS` or a protocol of your own.
 
@@ -95,12 +140,12 @@ def evaluate(labels: object, scores: object, protocol: str | Protocol = "paper")
         "auc_pr": average_precision(ranked),
     }
     window, max_window = resolved_window(ranked, rules.window), resolved_window(ranked, rules.max_window)
-    surface = window_areas(ranked, 0, max(window, max_window), rules.flavor, rules.ranks)
+    roc, pr = window_areas(ranked, 0, max(window, max_window), rules.flavor, rules.ranks)
     values |= {
-        "r_auc_roc": float(surface.roc[window]),
-        "r_auc_pr": float(surface.pr[window]),
-        "vus_roc": float(surface.roc[: max_window + 1].mean()),
-        "vus_pr": float(surface.pr[: max_window + 1].mean()),
+        "r_auc_roc": float(roc[window]),
+        "r_auc_pr": float(pr[window]),
+        "vus_roc": float(roc[: max_window + 1].mean()),
+        "vus_pr": float(pr[: max_window + 1].mean()),
     }
     # The nine share one ranking; a metric added to the table is computed separately.
     added = {name: metric for name, metric in METRICS.items() if name not in values}

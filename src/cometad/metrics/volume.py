@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from cometad.arrays import Floats, Integers
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.errors import unknown
 from cometad.metrics.ranking import Ranked
 from cometad.parameters import check_integer
@@ -107,8 +107,7 @@ def range_auc(
     """
     ranked = Ranked.of(labels, scores)
     size = resolved_window(ranked, window)
-    areas = window_areas(ranked, size, size, flavor, ranks)
-    return Areas(float(areas.roc[0]), float(areas.pr[0]))
+    return Areas(*window_areas(ranked, size, size, flavor, ranks)[:, 0].tolist())
 
 
 def vus(
@@ -125,8 +124,8 @@ def vus(
     Areas(roc=0.9950..., pr=0.9950...)
     """
     ranked = Ranked.of(labels, scores)
-    areas = window_areas(ranked, 0, resolved_window(ranked, max_window), flavor, ranks)
-    return Areas(float(areas.roc.mean()), float(areas.pr.mean()))
+    roc, pr = window_areas(ranked, 0, resolved_window(ranked, max_window), flavor, ranks)
+    return Areas(float(roc.mean()), float(pr.mean()))
 
 
 def resolved_window(ranked: Ranked, window: int | str) -> int:
@@ -139,15 +138,8 @@ def resolved_window(ranked: Ranked, window: int | str) -> int:
     return WINDOWS[window] * ranked.segments.median_length
 
 
-class WindowAreas(NamedTuple):
-    """The areas for each window of a range."""
-
-    roc: Floats  # (window,)
-    pr: Floats  # (window,)
-
-
-def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int | None) -> WindowAreas:
-    """The areas for the windows `first` to `last`, inclusive."""
+def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int | None) -> Floats:
+    """The areas (ROC or PR, window) for the windows `first` to `last`, inclusive."""
     if flavor not in FLAVORS:
         raise unknown("flavor", flavor, FLAVORS)
     rules = FLAVORS[flavor]
@@ -158,7 +150,8 @@ def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int 
     ramp = ramp[np.argsort(ramp[:, STEP])]
     # Once every normal point is under two ramps, a wider window changes nothing.
     settled = ramp[:, DOUBLED].max() if 0 < len(ramp) == len(ranked) - ranked.anomalies else NEVER
-    earliest = _earliest_hits(step, starts, stops)
+    # The first step at which each segment is hit; what is between segments is left out again.
+    earliest = np.minimum.reduceat(np.append(step, 0), np.ravel([starts, stops], order="F"))[::2].copy()
     areas = np.empty((2, last + 1 - first))
     half = 0
     for begin in range(first, last + 1, BLOCK):
@@ -175,7 +168,7 @@ def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int 
             begin, curve, reached, hits, len(ranked), ranked.anomalies, rules.detected_positives, rules.steps
         )
         areas[:, done : done + BLOCK] = block[:, : last + 1 - begin]
-    return WindowAreas(*areas)
+    return areas
 
 
 @jit
@@ -264,15 +257,6 @@ def _cumulate(curve: Floats, steps: bool) -> None:
         curve[i, ROC_SUM] = curve[i - 1, ROC_SUM] + level + rise
         curve[i, PR_SUM] = curve[i - 1, PR_SUM] + gained * height
         curve[i, PR_SLOPE] = curve[i - 1, PR_SLOPE] + gained * tilt
-
-
-@jit
-def _earliest_hits(step: Integers, starts: Integers, stops: Integers) -> Integers:
-    """The first step at which each segment is hit."""
-    earliest = np.empty(len(starts), np.int64)
-    for segment in range(len(starts)):
-        earliest[segment] = step[starts[segment] : stops[segment]].min()
-    return earliest
 
 
 @jit

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats
-from cometad.compiled import COMPILES
+from cometad.compute import COMPILES, in_parts
 from cometad.network.fast.fold import FoldedScale, fold
 from cometad.network.fast.kernels import back_to_time, nearest_codes
 from cometad.network.network import Network
 from cometad.network.patches import coverage, patch_count, patches
-from cometad.threads import in_parts
 
 WINDOWS_AT_ONCE = 128  # limits the memory for scoring a long series
 EPSILON = 1e-8

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Array, Flags, Floats, Integers
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.saving import require_state, taken
 
 HIGH = 0.98  # the quantile above which an error counts as part of the tail

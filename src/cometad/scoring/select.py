@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from cometad.arrays import Array, Floats, Integers
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.saving import Saved, Table, array, integers, require_state, taken
 from cometad.scoring.scores import USUAL, Errors, Scores, pooled
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Integers
+from cometad.compute import in_tasks, serial_products
 from cometad.scoring.scores import Tails
-from cometad.threads import in_tasks, serial_products
 from cometad.views.panel import Panel
 from cometad.views.view import FittedView, View
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Floats32
-from cometad.compiled import fused
+from cometad.compute import fused
 from cometad.parameters import check_integer
 from cometad.registry import register
 from cometad.saving import Table, array, require_state

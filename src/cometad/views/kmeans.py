@@ -3,7 +3,7 @@
 import numpy as np
 
 from cometad.arrays import Floats, Integers
-from cometad.compiled import COMPILES, fused
+from cometad.compute import COMPILES, fused
 from cometad.views.products import window_products
 from cometad.views.tiles import COLUMNS, add_squared_gaps, total_of, zero_line
 

@@ -5,7 +5,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats, Floats32
-from cometad.compiled import COMPILES, fused
+from cometad.compute import COMPILES, fused
 from cometad.views.tiles import (
     LANES,
     ROWS,

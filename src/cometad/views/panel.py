@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
-from cometad.compiled import jit
+from cometad.compute import in_parts, jit
 from cometad.saving import Saved, Table, integers, kept, part, require_state
 from cometad.scoring.scores import Errors, Scores, StepScores, fuse, look_ahead, look_back, rank_into
 from cometad.scoring.signatures import Gathering, Signature, Signatures
-from cometad.threads import in_parts
 from cometad.views.sums import sum_rows
 from cometad.views.view import FittedView, WindowView, Writer
 

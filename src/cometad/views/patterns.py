@@ -7,11 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Floats32
-from cometad.compiled import fused
+from cometad.compute import fused, in_parts
 from cometad.parameters import check_integer
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.threads import in_parts
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
 from cometad.views.nearest import search, search_one, search_tables
 from cometad.views.tiles import LANES

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from cometad.arrays import Array, Floats
-from cometad.compiled import COMPILES, fused
+from cometad.compute import COMPILES, fused
 from cometad.views.tiles import COLUMNS, ROWS, add_products, load_line, load_tile, store_tile
 
 DIRECTIONS = 64  # at most

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cometad.arrays import Floats
-from cometad.compiled import COMPILES, fused
+from cometad.compute import COMPILES, fused
 from cometad.views.tiles import COLUMNS, add_products, add_squared_gaps, store_tile, zero_line
 
 _ONE = np.ones(1)

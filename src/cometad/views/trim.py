@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
-from cometad.compiled import jit
+from cometad.compute import in_tasks, jit
 from cometad.errors import InputError, ParameterError
 from cometad.saving import counted, of_type, texts
 from cometad.scoring.scores import FLOOR, LEAST, smooth
 from cometad.series import Series
-from cometad.threads import in_tasks
 from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
 from cometad.views.view import View
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats32
-from cometad.compiled import jit
+from cometad.compute import jit
 from cometad.network.fast.lanes import (
     DOUBLES,
     ROWS,

@@ -28,14 +28,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cometad.compiled import COMPILES
+from cometad.compute import COMPILES, in_parts
 from cometad.network.fast.fold import table
 from cometad.network.fast.kernels import add_patches_by_code, add_products, find_codes, mirror
 from cometad.network.fast.lanes import DOUBLES, ROWS, WIDTH
 from cometad.network.fast.torch_threads import torch_alone, torch_on_one_thread
 from cometad.network.network import Losses, Network, Scale
 from cometad.network.patches import patch_count, patches
-from cometad.threads import in_parts
 
 GROUPS = 4  # of windows, summed separately: fixed, so that rounding does not depend on the number of threads
 NARROW = 8  # times core_dim: the longest P for which sums of P P' are cheaper than sums of P h'

@@ -1,4 +1,4 @@
-"""Who may use torch, and with how many threads; `cometad.threads` has the threads of the kernels.
+"""Who may use torch, and with how many threads; `cometad.compute` has the threads of the kernels.
 
 Its random state and its number of threads belong to the whole process, and a fit depends on both. So threads that fit
 networks take turns.

@@ -62,7 +62,7 @@ def scores():
 def copied(tmp_path):
     """A copy of the kernels alone, in a package with the same name, and the environment to use it and its own cache."""
     package, copy = Path(cometad.__file__).parent, tmp_path / "cometad"
-    for name in ("compiled.py", "arrays.py", "network/fast/lanes.py", "network/fast/kernels.py"):
+    for name in ("compute.py", "errors.py", "arrays.py", "network/fast/lanes.py", "network/fast/kernels.py"):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(package / name, copy / name)
     for folder in (".", "network", "network/fast"):
