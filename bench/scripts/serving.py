@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _trace(file: Path) -> None:
     """Write how long readings waited (number of readings, seconds) to a file at the end."""
-    from cometad.serve.figures import Figures
+    from cometad.serve.watching import Figures
 
     waits, count = array("d"), Figures.scored
 

@@ -95,7 +95,6 @@ class Address:
 
     @property
     def scheme(self) -> str:
-        """The kind of source, such as mqtt."""
         return self.parts.scheme
 
     @property
@@ -104,12 +103,10 @@ class Address:
         return self.parts.hostname or ""
 
     def port(self, default: int) -> int:
-        """The port, or the default."""
         return self.parts.port or default
 
     @property
     def path(self) -> str:
-        """The part after the host, such as a topic."""
         return unquote(self.parts.path.removeprefix("/"))
 
     @property
@@ -123,7 +120,6 @@ class Address:
         return self.given_options.get(name, default)
 
     def check_options(self, known: Iterable[str]) -> None:
-        """Refuse options that the connector does not have."""
         for name in self.given_options:
             if name not in known:
                 raise unknown(f"option of {self.scheme}", name, known)
@@ -152,5 +148,4 @@ class Address:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds between readings, if a period was given."""
         return None if self.period is None else seconds_of(self.period)

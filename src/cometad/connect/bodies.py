@@ -136,8 +136,6 @@ def _reading(line: int) -> str:
 
 
 class _Gathered:
-    """Readings with one layout, gathered one by one."""
-
     def __init__(self, layout: Layout, where: Where | None = None) -> None:
         self._layout, self._where = layout, where or _reading
         self._places: dict[tuple[str, ...], _Places] = {}  # by fields
@@ -163,7 +161,6 @@ class _Gathered:
         self._rows.append((stream, values, time, sequence, line))
 
     def _found(self, keys: tuple[str, ...], cells: Sequence[Any], line: int) -> _Places:
-        """The places of the parts of readings with these fields."""
         twice = repeated(keys)
         if twice is not None:
             raise InputError(f"{self._where(line)} has the field {twice!r} twice.")
@@ -179,7 +176,6 @@ class _Gathered:
         return found
 
     def _picked(self, place: Mapping[str, int], line: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-        """A function that picks the values from the cells of a reading."""
         names = self._layout.names
         lacking = [name for name in names if name not in place]
         if not lacking:
@@ -220,7 +216,6 @@ class _Gathered:
         return self._batch_of(stream, values, self._rows)
 
     def batches(self) -> tuple[list[ReadingBatch], list[Refusal]]:
-        """The good readings of each stream, and why the others are refused."""
         values, bad = _plain(self._rows, len(self._layout.names)), dict[int, Refusal]()
         if values is None:
             values, bad = self._checked_one_by_one()
@@ -245,7 +240,6 @@ class _Gathered:
         return values, bad
 
     def _checked(self, row: Row) -> list[float]:
-        """The values of one reading, each checked as in a stream."""
         stream, cells, *_, line = row
         where, names = self._where(line), self._layout.names
         numbers = self._numbers.setdefault(stream, StreamNumbers(gaps=self._layout.gaps))
@@ -269,7 +263,6 @@ def _plain(rows: Sequence[Row], width: int) -> Floats | None:
 
 
 def _items(body: bytes, form: str, what: str = "The body") -> list[Any]:
-    """The readings in a body, as JSON."""
     text = _decoded(body, what)
     if form == "ndjson":
         lines = [line for line in text.split("\n") if line.strip()]

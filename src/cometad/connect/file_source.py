@@ -47,7 +47,6 @@ class FilesSource:
         self._stream = address.stream
 
     async def run(self, intake: Intake) -> None:
-        """Read until cancelled, or to the end if `follow` is off."""
         self._check_place()
         position = await asyncio.to_thread(lambda: intake.position)
         folder = FollowedFolder(self._place, self._stream, intake.layout, position, self._follow)

@@ -28,8 +28,6 @@ Rows = Iterator[list[Any]]
 
 
 class FileLine(NamedTuple):
-    """A line of a file."""
-
     number: int  # from 1
     content: bytes
 
@@ -60,7 +58,6 @@ class FollowedFile:
 
     @classmethod
     def at(cls, path: Path, status: os.stat_result | None = None) -> "FollowedFile":
-        """An unread file."""
         return cls(str(path), identity_of(status or path.stat()))
 
     @classmethod
@@ -115,11 +112,9 @@ class FollowedFile:
 
     @property
     def name(self) -> str:
-        """The name of the file, for messages."""
         return Path(self.path).name
 
     def path_as_before(self) -> Path | None:
-        """The path of the file, if unchanged."""
         try:
             same = identity_of(Path(self.path).stat()) == self.identity
         except OSError:
@@ -140,12 +135,10 @@ class FollowedFile:
 
 
 def identity_of(status: os.stat_result) -> str:
-    """The device and the inode of a file."""
     return f"{status.st_dev}-{status.st_ino}"
 
 
 def version_of(status: os.stat_result) -> str:
-    """The size and the time of the last change of a file."""
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
@@ -183,7 +176,6 @@ Found = Iterator[tuple[FileLine, Reading | InputError]]  # a reading, or why a l
 
 
 def from_csv(lines: Iterable[FileLine], header: Sequence[str], layout: Layout, numbers: StreamNumbers) -> Found:
-    """The readings in lines of a CSV file, without its header; a bad header raises an error."""
     parser: CsvLines | None = None
     for line in lines:
         parser = parser or CsvLines(enumerate(header, 1), Fields(layout, numbers))
@@ -197,7 +189,6 @@ def from_csv(lines: Iterable[FileLine], header: Sequence[str], layout: Layout, n
 
 
 def from_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], layout: Layout) -> Found:
-    """The readings in rows of a table, given as row numbers and cells by column."""
     fields = Fields(layout, StreamNumbers(layout.dialect, layout.gaps), "Row {}".format)
     for number, row in rows:
         cells = {name: _cell(value) for name, value in row.items()}

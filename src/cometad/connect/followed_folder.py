@@ -45,8 +45,6 @@ LEFT_OUT = "left out"
 
 
 class FolderPlace(NamedTuple):
-    """Where the files are."""
-
     path: Path
     pattern: bool  # whether the path is a pattern
     folder: bool  # whether the path ends with a slash, so it must be a folder
@@ -54,12 +52,10 @@ class FolderPlace(NamedTuple):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether there may be no file yet."""
         return self.pattern or self.folder or self.path.is_dir()
 
     @property
     def base(self) -> Path:
-        """The folder that must exist."""
         path = self.path
         while self.pattern and glob.has_magic(str(path)):
             path = path.parent
@@ -67,8 +63,6 @@ class FolderPlace(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An existing file."""
-
     path: Path
     status: os.stat_result
 
@@ -99,7 +93,6 @@ class FollowedFolder:
         self.found = False  # whether there is any file
 
     def position(self) -> dict[str, Any]:
-        """How far everything was read, as JSON."""
         return {"files": [file.state() for file in self._files.values()], "before": self._before}
 
     def next_piece(self) -> FilePiece | None:
@@ -115,7 +108,6 @@ class FollowedFolder:
         return None
 
     def close(self) -> None:
-        """Close all files; nothing is read after this."""
         self._closed = True
         while self._handles:
             self._handles.popitem()[1].close()
@@ -137,7 +129,6 @@ class FollowedFolder:
         ]
 
     def _there(self) -> list[Found]:
-        """The files at the place, in order, without forgotten ones."""
         path = self._place.path
         if self._place.pattern:
             paths = list(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
@@ -232,7 +223,6 @@ class FollowedFolder:
         return _rejected(file, "cannot be read (Permission denied). Let the user of this process read it.")
 
     def _quiet(self, file: FollowedFile, size: int) -> float:
-        """Seconds since the size of a file changed."""
         known, since = self._sizes.get(file.identity, (-1, 0.0))
         if known != size:
             self._sizes[file.identity] = (size, time.monotonic())
@@ -276,7 +266,6 @@ class FollowedFolder:
         return self._judged(file, piece)
 
     def _judged(self, file: FollowedFile, piece: FilePiece) -> FilePiece:
-        """The piece; a file with nothing but bad lines is skipped."""
         file.good = file.good or bool(piece.batches)
         if not file.good:
             file.bad += len(piece.rejected)

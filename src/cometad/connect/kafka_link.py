@@ -101,7 +101,6 @@ class KafkaLink:
     # -- calls ------------------------------------------------------------------------------------------------------
 
     async def _do(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Make a call in the consumer's thread and return its result."""
         try:
             return await asyncio.wrap_future(self._thread.submit(partial(call, *arguments)))
         except kafka.KafkaException as error:
@@ -147,19 +146,16 @@ class KafkaLink:
         self._count, self._counted = len(found.partitions), time.monotonic()
 
     async def bounds(self, part: int) -> tuple[int, int]:
-        """The oldest available offset, and that of the next message."""
         low, high = await self._do(partial(self._consumer.get_watermark_offsets, self._at(part), timeout=ANSWER))
         return low, high
 
     async def committed(self, part: int) -> int | None:
-        """The group's last committed offset."""
         (found,) = await self._do(partial(self._consumer.committed, [self._at(part)], timeout=ANSWER))
         if found.error is not None:
             raise self._failure(found.error)
         return found.offset if found.offset >= 0 else None
 
     async def assign(self, part: int, offset: int) -> None:
-        """Start reading a partition at an offset."""
         self._buffers[part] = []
         self._paused.discard(part)
         await self._do(self._assign, part, offset)
@@ -169,7 +165,6 @@ class KafkaLink:
         self._consumer.resume([self._at(part)])  # librdkafka keeps a pause beyond the end of an assignment
 
     async def unassign(self, part: int) -> None:
-        """Stop reading a partition."""
         if part in self._buffers:
             await self._do(self._unassign, part)
             del self._buffers[part]
@@ -279,13 +274,11 @@ class _CallThread(threading.Thread):
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any] | None]] = SimpleQueue()
 
     def submit(self, call: Callable[[], T] | None) -> "Future[T]":
-        """Make a call later; None ends the thread."""
         future: Future[T] = Future()
         self._calls.put((future, call))
         return future
 
     def run(self) -> None:
-        """Make calls until None is submitted."""
         while True:
             future, call = self._calls.get()
             if call is None:

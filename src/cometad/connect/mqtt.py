@@ -91,7 +91,6 @@ class MqttSource(ConnectedSource):
         await self._link.subscribe(self.filters)
 
     async def pull(self, intake: Intake) -> None:
-        """Store messages and acknowledge them."""
         while True:
             messages = await self._link.messages(None if self._tags is None else self._tags.tick)
             if self._tags is not None:
@@ -106,8 +105,6 @@ class MqttSource(ConnectedSource):
 
 
 class _Place(NamedTuple):
-    """Where the values of a variable are."""
-
     name: str
     topic: str
     field: str | None
@@ -141,7 +138,6 @@ class _TagTaker:
         await self._feed.store(news=bool(messages))
 
     def _value(self, payload: bytes, place: _Place) -> tuple[float, float]:
-        """The time and the value in a message."""
         found = _content_of(payload, place)
         sent = None
         if isinstance(found, dict):
@@ -169,7 +165,6 @@ class _TagTaker:
 
 
 def _content_of(payload: bytes, place: _Place) -> Any:
-    """The JSON in a message, or its text if it is not JSON."""
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
@@ -181,7 +176,6 @@ def _content_of(payload: bytes, place: _Place) -> Any:
 
 
 def _checked_filter(topic: str, address: Address) -> str:
-    """The subscription filter for a topic with wildcards and a level {stream}."""
     if not topic:
         raise ParameterError(f"{address.shown!r} names no topic. Write something like mqtt://host/plant/pump, or tags.")
     levels = topic.split("/")

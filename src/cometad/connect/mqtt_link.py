@@ -31,8 +31,6 @@ _UNSUPPORTED, _BAD_ID, _BAD_LOGIN, _NOT_AUTHORIZED, _TAKEN_OVER = 132, 133, 134,
 
 
 class BrokerAddress(NamedTuple):
-    """What a client needs to connect."""
-
     host: str
     port: int
     client: str  # its id: the broker keeps a session for it
@@ -42,7 +40,6 @@ class BrokerAddress(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The broker, for messages."""
         return f"{self.host}:{self.port}"
 
 
@@ -50,7 +47,6 @@ class TidySocket(ssl.SSLSocket):
     """A socket that closes itself if the TLS handshake fails; the client would leave it open."""
 
     def do_handshake(self, block: bool = False) -> None:
-        """Perform the TLS handshake."""
         try:
             super().do_handshake(block)
         except OSError:
@@ -136,7 +132,6 @@ class MqttLink:
         _settle(self._granted, None)
 
     async def open(self) -> None:
-        """Connect and log in."""
         broker = self._broker
         properties = None
         if self._version == "5":
@@ -177,7 +172,6 @@ class MqttLink:
                 )
 
     async def _answer(self, future: "asyncio.Future[Any]", what: str) -> Any:
-        """The broker's response; raises an error if the connection was lost before."""
         try:
             found = await asyncio.wait_for(asyncio.shield(future), ANSWER)
         except TimeoutError as error:
@@ -228,7 +222,6 @@ def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
 
 
 def _refused(reason: ReasonCode, broker: BrokerAddress, version: str) -> CometadError:
-    """The error for a refused log-in."""
     who = f"user {broker.user!r}" if broker.user is not None else "a client without a user"
     if reason.value == _UNSUPPORTED:
         return UnsupportedVersion(f"The broker {broker.shown} does not speak MQTT {version}. Set the option version.")

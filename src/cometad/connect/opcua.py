@@ -101,7 +101,6 @@ class OpcuaSource(ConnectedSource):
         self._login = address.username, address.password, self.options["security"]
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
-        """Log in, and subscribe to the nodes."""
         self._link = OpcuaLink(self._url)
         closing.push_async_callback(self._link.close)
         await self._link.open(*self._login)
@@ -126,7 +125,6 @@ class OpcuaSource(ConnectedSource):
         return tags
 
     async def pull(self, intake: Intake) -> None:
-        """Put values on the grid and store its rows."""
         feed, last = self._feed, dict[Any, float]()
         while True:
             values = await self._link.values(self._period / 2)
@@ -149,8 +147,6 @@ class OpcuaSource(ConnectedSource):
 
 
 class NodeValue(NamedTuple):
-    """A value of a node."""
-
     node: NodeId
     value: Any  # None if it is bad
     at: float | None  # seconds since 1970, from the source or else the server
@@ -173,7 +169,6 @@ class OpcuaLink:
         self._looked = -CLOCK
 
     async def open(self, user: str | None, password: str | None, security: str) -> None:
-        """Connect and log in."""
         if user is not None:
             self._client.set_user(user)
             self._client.set_password(password or "")
@@ -219,14 +214,12 @@ class OpcuaLink:
         self._arrived.set()
 
     async def variables_of(self, folder: str) -> dict[str, str]:
-        """The nodes of the variables in a folder, by name."""
         advice = "Set the option node to a folder of the server, such as ns=2;s=Pump."
         with self._asking(lambda said: ParameterError(f"Cannot browse the node {folder!r} ({said}). {advice}")):
             children = await self._client.get_node(folder).get_children(nodeclassmask=ua.NodeClass.Variable)
             return {str((await child.read_browse_name()).Name): child.nodeid.to_string() for child in children}
 
     async def subscribe(self, nodes: Mapping[str, str], publishing: float, sampling: float) -> None:
-        """Subscribe to nodes, by variable; refuses nodes that are missing or not numeric."""
         found = {name: self._client.get_node(node) for name, node in nodes.items()}
         with self._asking(lambda said: Lost(f"The server {self._url} refused the subscription ({said}).")):
             for name, node in found.items():
@@ -242,7 +235,6 @@ class OpcuaLink:
         self._pump = asyncio.create_task(self._fill(subscription))
 
     async def _check(self, name: str, node: Node) -> None:
-        """Refuse a node that does not exist or is not numeric."""
         with self._asking(lambda said: _unreadable(node, said)):
             value = await node.read_data_value(raise_on_bad_status=False)
         status = value.StatusCode
@@ -256,7 +248,6 @@ class OpcuaLink:
             )
 
     async def _fill(self, subscription: Subscription) -> None:
-        """Move events to the queue of values."""
         async for event in subscription:
             if isinstance(event, DataChangeEvent):
                 self._replaced += len(self._waiting) == MOST_WAITING
@@ -304,7 +295,6 @@ class OpcuaLink:
 
 
 def _node_id(name: str, text: str) -> NodeId:
-    """The id of a node; anything else is refused."""
     try:
         return NodeId.from_string(text)
     except (UaError, ValueError, TypeError) as error:
@@ -331,7 +321,6 @@ def _unreadable(node: Node, said: str) -> ParameterError:
 
 
 def _said(error: BaseException) -> str:
-    """The short message of an error."""
     code = getattr(error, "code", None)
     if code is not None:
         return str(ua.StatusCode(code).name)
@@ -342,6 +331,5 @@ def _said(error: BaseException) -> str:
 
 
 def _as_number(value: Any) -> float:
-    """A value as a number; NaN if it is none."""
     is_number = isinstance(value, bool | int | float) and math.isfinite(value)
     return float(value) if is_number else math.nan

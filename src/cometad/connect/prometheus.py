@@ -66,13 +66,11 @@ class PrometheusSource(ConnectedSource):
         self._most = MOST_STEPS
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
-        """Evaluate every query once."""
         await closing.enter_async_context(self._api)
         self._layout = await self._checked(intake)
         self._lacking: list[str] = []
 
     async def pull(self, intake: Intake) -> None:
-        """Store steps once they are complete."""
         while True:
             if intake.layout(self._stream) != self._layout:  # the stream has a new detector
                 self._layout = await self._checked(intake)
@@ -86,7 +84,6 @@ class PrometheusSource(ConnectedSource):
             await self._pull(intake, range(first, min(due + 1, first + most)))
 
     def _due(self, now: float) -> int:
-        """The last step that is old enough to query."""
         return self._grid.before(now - self._delay)
 
     def _first(self, intake: Intake, now: float) -> int:
@@ -134,7 +131,6 @@ class PrometheusSource(ConnectedSource):
         self._tell(intake, _chosen(layout.names, missing.all(axis=0)), page)
 
     def _tell(self, intake: Intake, lacking: list[str], page: range) -> None:
-        """Report variables without values."""
         if lacking != self._lacking:
             since = f"Prometheus has no value for {listed(lacking)} since {shown_time(self._grid.seconds(page[0]))}."
             intake.mark("connected", since if lacking else None)
@@ -195,7 +191,6 @@ def _no_gaps(lacking: list[str]) -> str:
 
 
 def _runs_of(where: Any) -> Iterator[slice]:
-    """The stretches of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], where, [False]])))
     for start, stop in edges.reshape(-1, 2).tolist():
         yield slice(start, stop)

@@ -23,8 +23,6 @@ _log = logging.getLogger("cometad")
 
 
 class Labeled(NamedTuple):
-    """A series as returned by the API."""
-
     labels: Mapping[str, str]
     samples: list[tuple[float, str]]  # seconds since 1970, and the value as text
 
@@ -84,7 +82,6 @@ class PrometheusApi:
             raise self._no_prometheus() from error
 
     async def at(self, query: str, moment: int) -> list[Labeled]:
-        """The series of a query at one time, in milliseconds since 1970."""
         found = await self._ask("query", {"query": query, "time": _as_seconds(moment)}, query)
         kind: Any = found.get("resultType")
         result: Any = found.get("result")
@@ -162,7 +159,6 @@ class PrometheusApi:
         raise self._refusal(status, headers, problem, query)
 
     def _refusal(self, status: int, headers: Mapping[str, str], problem: dict[str, Any], query: str) -> CometadError:
-        """Why there is no data, in one sentence that says what to do."""
         said, kind = plain(str(problem.get("error", ""))), problem.get("errorType")
         if said and status == 400:
             return ParameterError(f"Prometheus cannot read the query {shortened(query)}: {said}. Correct it.")
@@ -210,7 +206,6 @@ def plain(text: str) -> str:
 
 
 def shortened(query: str) -> str:
-    """A query as shown in messages."""
     return f"'{plain(query)}'"
 
 
@@ -219,7 +214,6 @@ def _as_seconds(milliseconds: int) -> str:
 
 
 def token_in(variable: str) -> str | None:
-    """The token in an environment variable; None if no variable is named."""
     found = os.environ.get(variable) if variable else None
     if variable and not found:
         raise ParameterError(f"The environment variable {variable!r} with the token is not set. Set it first.")

@@ -33,15 +33,12 @@ class StepGrid:
         self.step = microseconds // 1000  # milliseconds
 
     def seconds(self, k: int) -> float:
-        """The time of step `k`, in seconds since 1970."""
         return k * self.step / 1000
 
     def before(self, seconds: float) -> int:
-        """The last step at or before a time."""
         return round(1000 * seconds) // self.step
 
     def after(self, seconds: float) -> int:
-        """The first step after a time."""
         return self.before(seconds) + 1
 
 
@@ -68,7 +65,6 @@ class Queries:
         self.api = PrometheusApi(address, options)
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Refuse queries that do not match the detector's variables."""
         if not self.tags:
             return
         lacking = [name for name in names if name not in self.tags]
@@ -102,7 +98,6 @@ class Queries:
         return [one for one in answer if self._labels.items() <= one.labels.items()]
 
     async def at(self, k: int) -> list[list[Labeled]]:
-        """The responses to all queries at one step."""
         return await _all_of(self.api.at(query, k * self.grid.step) for query in self.every)
 
     async def over(self, page: range) -> list[list[Labeled]]:
@@ -144,7 +139,6 @@ class Queries:
         )
 
     def returned_nothing(self, name: str, steps: range) -> ParameterError:
-        """The error for a query without any series: that of a variable, or the one for all."""
         query, of = (self.tags[name], f" for {name!r}") if self.tags else (self.query, "")
         first, last = (shown_time(self.grid.seconds(steps[i])) for i in (0, -1))
         when = f"at {last}" if len(steps) == 1 else f"from {first} to {last}"
@@ -182,14 +176,12 @@ def _on_grid(series: Labeled, grid: StepGrid, page: range, query: str) -> tuple[
 
 
 def shown_time(seconds: float) -> str:
-    """A time for display."""
     whole = float(seconds).is_integer()
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds" if whole else "milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def labels_in(text: str) -> dict[str, str]:
-    """Labels written as instance=a:9100,job=node."""
     labels = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")

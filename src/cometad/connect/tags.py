@@ -48,7 +48,6 @@ class TagTable:
 
     @property
     def newest(self) -> float | None:
-        """The time of the newest value in seconds; None if there is none."""
         return None if self._next is None or self._newest == -math.inf else self._newest / 1e6
 
     def begin(self, at: float) -> None:
@@ -75,7 +74,6 @@ class TagTable:
         return self._advance(self._complete()) if number > self._next else []
 
     def until(self, now: float) -> list[Row]:
-        """The rows up to a time, when the clock has passed it."""
         return [] if self._next is None else self._advance(round(now * 1e6) // self._period)
 
     def _complete(self) -> int:
@@ -86,7 +84,6 @@ class TagTable:
         return max(everyone, patient)
 
     def _advance(self, last: int) -> list[Row]:
-        """The rows up to number `last`."""
         assert self._next is not None
         rows = []
         while self._next <= last:
@@ -122,7 +119,6 @@ class TagTable:
         return None if all(map(math.isnan, row)) else (number * self._period / 1e6, row)
 
     def state(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON."""
         known = {name: [moment, _or_none(value)] for name, (moment, value) in self._known.items()}
         waiting = [
             [number, name, moment, _or_none(value)]
@@ -134,7 +130,6 @@ class TagTable:
         return {"names": self._names, "period": self._period, **facts, "known": known, "waiting": waiting}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Resume from a saved state; False if it belongs to another table."""
         if state.get("names") != self._names or state.get("period") != self._period:
             return False
         self._next, self._first, self.late = state["next"], state["first"], state["late"]
@@ -234,7 +229,6 @@ class TagFeed:
             )
 
     def _without_gaps(self, rows: list[Row]) -> list[Row]:
-        """The complete rows; the others are set aside, because the detector has no gap rule."""
         complete = []
         for at, row in rows:
             named = dict(zip(self._layout.names, row, strict=True))
@@ -262,7 +256,6 @@ def stream_and_period(address: Address) -> tuple[str, float]:
 
 
 def _check_tags(address: Address, names: list[str], gaps: bool) -> None:
-    """Refuse tags that do not match the detector's variables."""
     stream = address.stream
     extra = next((name for name in address.tags if name not in names), None)
     if extra is not None:

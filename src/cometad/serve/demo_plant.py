@@ -45,7 +45,6 @@ class DemoPlant:
         self._lock = threading.Lock()
 
     def start(self) -> DemoState:
-        """Begin, unless it runs already."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._end.clear()
@@ -55,7 +54,6 @@ class DemoPlant:
         return self.state()
 
     def stop(self) -> DemoState:
-        """Stop the feed."""
         with self._lock:
             self._end.set()
             if self._thread is not None:
@@ -64,7 +62,6 @@ class DemoPlant:
         return self.state()
 
     def state(self) -> DemoState:
-        """Whether it is being prepared, runs, or does neither."""
         alive = self._thread is not None and self._thread.is_alive()
         return DemoState(
             stream=NAME,

@@ -65,7 +65,6 @@ def export_parquet(store: Store, stream: LiveStream, what: str, start: float, st
 
 
 def check_size(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> None:
-    """Refuse a stretch that is too large to be held in memory."""
     inside = (table.c.stream_id == stream_id) & (table.c.last_at >= start) & (table.c.first_at <= stop)
     size = func.sum(func.length(table.c.cells))
     if (connection.execute(select(size).where(inside)).scalar() or 0) > MOST_BYTES:

@@ -23,7 +23,6 @@ State = Literal["waiting", "normal", "event", "silent", "disconnected", "paused"
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a stream or a detector."""
     return re.fullmatch(NAME, text) is not None
 
 

@@ -54,7 +54,6 @@ def plan(settings: Settings) -> list[str]:
 
 
 def check_listening(service: Service) -> None:
-    """Refuse to listen beyond this machine without a token."""
     if not service.settings.is_local and not service.tokens.any:
         raise ParameterError(
             f"Without a token, the service listens on this machine only, not on {service.settings.host}. Create a "

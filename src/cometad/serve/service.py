@@ -21,9 +21,7 @@ from cometad.data.text import Layout
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.serve.demo_plant import DemoPlant
-from cometad.serve.figures import Figures
 from cometad.serve.fleet_streams import FleetStreams
-from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, StreamRow, check_settings
 from cometad.serve.members import Fenced, Members, Moved, SharedMembers
 from cometad.serve.models import StreamSettings, StreamState
@@ -39,6 +37,7 @@ from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
+from cometad.serve.watching import Figures, Listeners
 
 # Tables with rows of a stream, deleted with it.
 OWNED = (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts, schema.deliveries)
@@ -171,7 +170,7 @@ class Service:
         self.figures.scored(len(scores.ats), scores.waited)
         self.listeners.points(stream, scores.ats, scores.cells)
         for change, event in scores.events:
-            self.figures.event(change)
+            self.figures.count("events", change)
             self.listeners.news("event", stream.name, {**event.model_dump(), "change": change})
 
     def _gauges(self) -> dict[str, float]:

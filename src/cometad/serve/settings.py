@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +36,6 @@ class ConnectSettings(BaseModel):
 
     @property
     def address(self) -> Address:
-        """What a connector is made from; bad values are refused."""
         options = {name: _as_text(value) for name, value in self.options.items()}
         return Address(
             self.url, self.stream, self.tags, self.period, self.name, self.user, self.password_variable, options
@@ -76,7 +76,6 @@ class Settings(BaseSettings):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can connect."""
         return is_loopback(self.host)
 
 
@@ -131,8 +130,8 @@ def address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+@lru_cache(256)  # every request asks
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine only."""
     if host == "localhost":
         return True
     try:

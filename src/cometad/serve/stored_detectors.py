@@ -66,7 +66,6 @@ class StoredDetectors:
         self._fits = FitQueue(settings.data_dir / "fits", self.add, self._fit_failed)
 
     def close(self) -> None:
-        """End the fit that runs."""
         self._fits.stop()
 
     def add(self, name: str, content: bytes, *, fitted: bool = False) -> DetectorState:
@@ -127,14 +126,12 @@ class StoredDetectors:
         self._fits.clean_up()
 
     def get(self, name: str) -> DetectorState:
-        """What is known of a detector."""
         found = self._described(schema.detectors.c.name == name)
         if not found:
             raise Missing(f"There is no detector {name!r}. Upload one with PUT /v1/detectors/{name}, or fit it.")
         return found[0]
 
     def all(self) -> list[DetectorState]:
-        """All detectors, by name."""
         return self._described(true())
 
     def _described(self, which: ColumnElement[bool]) -> list[DetectorState]:
@@ -161,7 +158,6 @@ class StoredDetectors:
         ]
 
     def delete(self, name: str) -> None:
-        """Delete a detector that no stream uses."""
         with self._lock:
             self.get(name)
             self._check_unused(name, "Delete them first.")
@@ -264,7 +260,6 @@ class FitQueue:
             file.unlink(missing_ok=True)
 
     def keep(self, body: bytes, suffix: str) -> Path:
-        """Write a table to a file, to fit on it later."""
         file = self._folder / f"{secrets.token_hex(8)}{suffix}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -288,12 +283,10 @@ class FitQueue:
         return name in self._jobs
 
     def progress(self, name: str) -> float:
-        """How much of a fit is done, from 0 to 1."""
         job = self._jobs.get(name)
         return 0.0 if job is None else job.progress
 
     def cancel(self, name: str) -> None:
-        """Stop fitting a detector."""
         with self._lock:
             if name in self._jobs:
                 self._jobs[name].cancel()

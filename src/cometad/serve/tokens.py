@@ -29,8 +29,6 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a store."""
-
     def __init__(self, store: Store, needed: bool = False) -> None:
         self._store = store
         self._needed = needed  # also while there is none: the last one may be revoked while others can connect
@@ -56,7 +54,6 @@ class Tokens:
         return secret
 
     def revoke(self, name: str) -> None:
-        """Delete a token."""
         with self._store.write() as connection:
             gone = connection.execute(delete(tokens).where(tokens.c.name == name)).rowcount
         self._forget()
@@ -64,7 +61,6 @@ class Tokens:
             raise ParameterError(f"There is no token {name!r}. List them with cometad token list.")
 
     def list(self) -> list[Token]:
-        """All tokens, by name."""
         with self._store.read() as connection:
             rows = connection.execute(select(tokens).order_by(tokens.c.name)).all()
         return [Token(row.name, row.scope, row.created) for row in rows]

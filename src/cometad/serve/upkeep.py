@@ -92,7 +92,6 @@ class Upkeep(RegularWork):
         return grown
 
     def _portions(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
-        """A few streams at a time, with pauses."""
         return self._paced([ids[first : first + PORTION] for first in range(0, len(ids), PORTION)])
 
     def _paced(self, work: Iterable[Work]) -> Iterator[Work]:
@@ -128,7 +127,6 @@ class Upkeep(RegularWork):
             self._delete(age, age)
 
     def _delete(self, readings_age: float, scores_age: float) -> None:
-        """Delete what is that much older than the newest reading of its stream."""
         known = {stream.id for stream in list(self._streams.values())}
         with self._store.read() as connection:  # other processes may get the readings
             newest = select(schema.readings.c.stream_id, func.max(schema.readings.c.last_at))
@@ -160,7 +158,6 @@ class Upkeep(RegularWork):
                 connection.execute(delete(table).where(still))
 
     def _free_pages(self) -> None:
-        """Give free pages of a SQLite file back to the disk."""
         if self._store.is_sqlite:
             with closing(self._store.engine.raw_connection()) as connection:
                 # As a script: a plain statement would end after its first page.
@@ -179,7 +176,6 @@ class Upkeep(RegularWork):
         return float(sum(size or 0 for size in sizes))
 
     def size(self) -> float:
-        """Bytes that the data takes."""
         with self._store.read() as connection:
             if not self._store.is_sqlite:
                 return float(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())

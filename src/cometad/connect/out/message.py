@@ -79,7 +79,6 @@ class EventMessage:
 
     @property
     def content(self) -> dict[str, Any]:
-        """All fields as JSON, with the text as `message`."""
         return {**asdict(self), "variables": [asdict(one) for one in self.variables], "message": self.text}
 
 

@@ -66,7 +66,6 @@ class Destination:
         return text.encode()
 
     def secret(self) -> str | None:
-        """The key that signs messages, if there is one."""
         return self.from_variable(self.secret_variable, self.name)
 
     def filled_headers(self) -> dict[str, str]:
@@ -109,11 +108,9 @@ class Notifier:
         """Close connections."""
 
     def unreachable(self, problem: object) -> Lost:
-        """The error if there is no connection."""
         return Lost(f"{self.who} cannot be reached at {self.destination.shown}: {problem}.")
 
     def interrupted(self, problem: object) -> Lost:
-        """The error if the connection ended."""
         return Lost(f"{self.who} lost its connection to {self.destination.shown}: {problem}.")
 
 

@@ -73,7 +73,6 @@ class HttpNotifier(Notifier):
             raise _failure(self.who, answer, advice)
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
@@ -104,7 +103,6 @@ class Webhook(HttpNotifier):
         self._key = None if secret is None else key_of(secret)
 
     async def send(self, messages: Sequence[EventMessage]) -> None:
-        """Post messages, one after the other."""
         for message in messages:
             body, now = self.destination.body_of(message), int(time.time())
             headers = {
@@ -159,7 +157,6 @@ class Alertmanager(HttpNotifier):
         self.resend = self.options["resend"]
 
     async def send(self, messages: Sequence[EventMessage]) -> None:
-        """Post messages as alerts."""
         alerts = [self._alert(message, time.time()) for message in messages]
         await self.post(self._url, json.dumps(alerts).encode(), {"content-type": JSON})
 
@@ -209,7 +206,6 @@ class RemoteWriter(HttpNotifier):
         super().__init__(destination)
 
     async def write(self, samples: Sequence[ScoreSamples]) -> None:
-        """Write samples; raises `Lost` or `Rejected`."""
         body = bytes(self._snappy.compress_raw(write_request(samples, self.destination.labels)))
         await self.post(self.destination.url, body, REMOTE_WRITE, RECENT)
 

@@ -15,8 +15,6 @@ STREAM = "{stream}"  # in a topic, the name of the stream
 
 
 class TopicMessage(NamedTuple):
-    """A message for a broker."""
-
     id: str  # the same in a redelivery
     topic: str
     key: str  # messages with the same key stay in order
@@ -45,7 +43,6 @@ class TopicNotifier(Notifier):
         self.password = self.address.password
 
     async def send(self, messages: Sequence[EventMessage]) -> None:
-        """Publish messages, in order."""
         body_of, topic = self.destination.body_of, self._topic
         await self.publish(
             [TopicMessage(one.id, topic.replace(STREAM, one.stream), one.stream, body_of(one)) for one in messages]
@@ -75,11 +72,9 @@ class MqttTopic(TopicNotifier):
         self._refused: dict[int, str] = {}  # message: reason
 
     async def publish(self, messages: Sequence[TopicMessage]) -> None:
-        """Publish messages; returns once the broker has acknowledged all of them."""
         await asyncio.to_thread(self._publish, messages)
 
     async def close(self) -> None:
-        """Disconnect."""
         await asyncio.to_thread(self._drop)
 
     def _publish(self, messages: Sequence[TopicMessage]) -> None:
@@ -164,7 +159,6 @@ class NatsTopic(TopicNotifier):
         self._connection: Any = None
 
     async def publish(self, messages: Sequence[TopicMessage]) -> None:
-        """Publish messages; returns once the server has stored all of them."""
         if self._connection is None or self._connection.is_closed:
             self._connection = await self._connected()
         jetstream, timeout = self._connection.jetstream(), self.destination.timeout
@@ -210,7 +204,6 @@ class NatsTopic(TopicNotifier):
         return client
 
     async def close(self) -> None:
-        """Disconnect."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed:
             await connection.close()
@@ -265,11 +258,9 @@ class KafkaTopic(TopicNotifier):
         self._problem = ""  # the client's last error
 
     async def publish(self, messages: Sequence[TopicMessage]) -> None:
-        """Publish messages; returns once all replicas have them."""
         await asyncio.to_thread(self._publish, messages)
 
     async def close(self) -> None:
-        """Drop the producer, which closes its connections."""
         self._producer = None
 
     def _publish(self, messages: Sequence[TopicMessage]) -> None:

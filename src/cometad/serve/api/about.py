@@ -5,7 +5,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
-from cometad.serve.api.common import Refused, ServiceOf, answers, may, scopes_of
+from cometad.serve.api.guards import Refused, ServiceOf, answers, may, scopes_of
 from cometad.serve.models import DemoState, Health, Problem, SessionInfo
 from cometad.serve.page.assets import page, static_files
 

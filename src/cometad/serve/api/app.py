@@ -11,8 +11,7 @@ from starlette.responses import JSONResponse
 from cometad.connect.contract import Busy, Elsewhere, UnknownStream
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
 from cometad.serve.api import about, detector_routes, live, outside, reading_routes, streams
-from cometad.serve.api.common import Refused, refusal
-from cometad.serve.api.guards import Guards
+from cometad.serve.api.guards import Guards, Refused, refusal
 from cometad.serve.members import Fenced, Moved
 from cometad.serve.service import Service
 from cometad.serve.storage.store import StorageError

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from cometad.alerting.thresholds import parse_threshold
 from cometad.data.gaps import parse_gaps
 from cometad.data.resample import parse_resampling
-from cometad.serve.api.common import DetectorName, Refused, ServiceOf, answers, may, media_type, read_body
+from cometad.serve.api.guards import DetectorName, Refused, ServiceOf, answers, may, media_type, read_body
 from cometad.serve.models import Detectors, DetectorState
 
 LINES = ("application/x-ndjson", "application/jsonl")
@@ -98,7 +98,6 @@ def _options(gaps: str | None, threshold: str | None, resample: str | None) -> l
 
 
 def _as_csv(body: bytes) -> bytes:
-    """JSON lines as CSV."""
     try:
         return pl.read_ndjson(body).write_csv().encode()
     except pl.exceptions.PolarsError as error:

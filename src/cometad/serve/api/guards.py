@@ -1,22 +1,33 @@
-"""What every request passes: is it for us, from where, and are there too many; and what every answer has."""
+"""What every request passes: is it for us, from where, what may its sender do, how large is it, are there too many.
+
+Also what routes share: the names in their paths, times in queries, and refusals.
+"""
 
 import asyncio
 import math
 import time
 from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import structlog
+from fastapi import Depends, Path, Query, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 
-from cometad.serve.api.common import refusal
-from cometad.serve.figures import Figures
+from cometad.errors import CometadError, InputError
+from cometad.serve.live_stream import EVER
+from cometad.serve.models import EVENT, NAME, Problem
+from cometad.serve.service import Service
 from cometad.serve.settings import is_loopback
 from cometad.serve.storage.store import StorageError
-from cometad.serve.tokens import Tokens
+from cometad.serve.tokens import Scope, Tokens
+from cometad.serve.watching import Figures
 
+BEARER = "bearer "
 MOST_CLIENTS = 10_000  # remembered for their rates
 SMALL_BODY = 64 * 1024  # bytes: of requests that are read before the token is looked at
 BURST = 2.0  # seconds of requests that may come at once
@@ -37,13 +48,11 @@ _log = structlog.get_logger("cometad.serve")
 
 
 class Guards:
-    """ASGI middleware around the API."""
-
     def __init__(self, app: ASGIApp, tokens: Tokens, per_second: float, most_bytes: float, figures: Figures) -> None:
         self._app, self._tokens, self._figures, self._most_bytes = app, tokens, figures, most_bytes
         self._rates = Rates(per_second)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on; log and count it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -76,7 +85,7 @@ class Guards:
             await (refused or self._app)(scope, receive_bounded, send_guarded)
         finally:
             status = status or 500
-            self._figures.request(status)
+            self._figures.count("requests", str(status))
             # Neither headers nor queries: they may hold secrets.
             _log.info(
                 "request",
@@ -92,7 +101,7 @@ class Guards:
             return math.inf
         return self._most_bytes if path.endswith("/readings") else min(self._most_bytes, SMALL_BODY)
 
-    async def _refused(self, scope: Scope) -> JSONResponse | None:
+    async def _refused(self, scope: AsgiScope) -> JSONResponse | None:
         headers = Headers(scope=scope)
         if not is_loopback(_host(headers.get("host", ""))):
             # A web page elsewhere may have made its own name lead to this machine. It cannot know a token.
@@ -132,7 +141,6 @@ class Rates:
 
 
 def _host(header: str) -> str:
-    """The name in a Host header, without its port."""
     name = header.strip().lower()
     if name.startswith("["):
         return name[1:].partition("]")[0]
@@ -140,8 +148,104 @@ def _host(header: str) -> str:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether a request comes from our own page, or from no page at all."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in ("same-origin", "none"):
         return False
     return origin is None or origin.partition("://")[2] == headers.get("host", "")
+
+
+# -- for routes --------------------------------------------------------------------------------------------------------
+
+
+class Refused(CometadError):
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        self.status, self.headers = status, headers or {}
+        super().__init__(sentence)
+
+
+def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": sentence}, status, headers)
+
+
+def service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceOf = Annotated[Service, Depends(service_of)]
+StreamName = Annotated[str, Path(pattern=NAME, description="Name of the stream.")]
+DetectorName = Annotated[str, Path(pattern=NAME, description="Name of the detector.")]
+EventName = Annotated[str, Path(pattern=EVENT, description="Id of the event.")]
+
+
+def scopes_of(request: Request) -> tuple[Scope, ...]:
+    given = request.headers.get("authorization")
+    secret = given[len(BEARER) :].strip() if given and given.lower().startswith(BEARER) else None
+    return service_of(request).tokens.scopes(secret)
+
+
+def may(scope: Scope) -> Any:
+    """A dependency that refuses requests without a token of this scope, once there is any token."""
+
+    def check(request: Request) -> None:
+        scopes = scopes_of(request)
+        if not scopes:
+            wanted = {"WWW-Authenticate": "Bearer"}
+            raise Refused(401, "Send a token: Authorization: Bearer TOKEN. Create one with cometad token.", wanted)
+        if scope not in scopes:
+            raise Refused(403, f"This needs a token with the scope {scope}. Create one with cometad token.")
+
+    return Depends(check)
+
+
+def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    always = (400, 401, 403, 413, 422, 429, 503)
+    return {status: {"model": Problem} for status in sorted({*always, *statuses})}
+
+
+async def read_body(request: Request, most: float) -> bytes:
+    """The body of a request; a larger one is refused as soon as that is known."""
+    most_bytes = int(most * 2**20)
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most_bytes:
+        raise _too_large(most)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most_bytes:
+            raise _too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(most: float) -> Refused:
+    return Refused(413, f"The body is larger than {most:g} MiB. Send it in parts.")
+
+
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def moment(text: str | None, default: float) -> float:
+    """A time in a query: seconds since 1970, or ISO 8601."""
+    if text is None:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        pass
+    else:
+        if not abs(number) <= EVER:
+            raise InputError(f"The time {text!r} is out of range.")
+        return number
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"Cannot read the time {text!r}. Write it like 2026-03-01T12:00:00Z, or as seconds since 1970."
+        ) from error
+
+
+From = Annotated[str | None, Query(alias="from", max_length=40, description="Seconds since 1970, or ISO 8601.")]
+To = Annotated[str | None, Query(alias="to", max_length=40, description="Seconds since 1970, or ISO 8601.")]

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from cometad.serve.api.common import Refused, ServiceOf, answers, may, scopes_of
-from cometad.serve.listeners import MOST_LISTENERS, Box
+from cometad.serve.api.guards import Refused, ServiceOf, answers, may, scopes_of
 from cometad.serve.models import is_name
+from cometad.serve.watching import MOST_LISTENERS, Box
 
 TICK = 0.1  # seconds between messages
 CHECK = 2.0  # seconds after which a revoked token is noticed

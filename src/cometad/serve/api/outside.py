@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 
 from cometad.connect.contract import Lost
 from cometad.connect.out import Rejected
-from cometad.serve.api.common import Refused, ServiceOf, answers, may
+from cometad.serve.api.guards import Refused, ServiceOf, answers, may
 from cometad.serve.models import (
     NAME,
     AsideMessage,
@@ -42,17 +42,11 @@ def get_aside(
 ) -> AsideMessages:
     """Messages that could not be used, newest first; of each connection, the last 1,000 are kept."""
     _check(service, name)
-    rows = rejected(service.store, name, limit)
+    found = [(row, row.content.decode("utf-8", "backslashreplace")) for row in rejected(service.store, name, limit)]
     return AsideMessages(
         messages=[
-            AsideMessage(
-                time=row.at,
-                stream=row.stream,
-                where=row.place,
-                content=row.content.decode("utf-8", "backslashreplace"),
-                reason=row.reason,
-            )
-            for row in rows
+            AsideMessage(time=row.at, stream=row.stream, where=row.place, content=content, reason=row.reason)
+            for row, content in found
         ]
     )
 

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 
 from cometad.connect.bodies import parse_body, parse_mixed
 from cometad.connect.contract import Receipt, Refusal
-from cometad.serve.api.common import Refused, ServiceOf, StreamName, answers, may, media_type, read_body
+from cometad.serve.api.guards import Refused, ServiceOf, StreamName, answers, may, media_type, read_body
 from cometad.serve.models import ReadingsTaken, RefusedReading
 
 FORMS = {

@@ -2,13 +2,14 @@
 
 import asyncio
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from cometad.alerting.alerts import Level
-from cometad.serve.api.common import EventName, From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.api.guards import EventName, From, ServiceOf, StreamName, To, answers, may, moment
 from cometad.serve.events import events_of
 from cometad.serve.explaining import variables_between
 from cometad.serve.history_queries import event_details, export_parquet, scores_between
@@ -28,17 +29,35 @@ from cometad.serve.models import (
 from cometad.serve.service import Service
 
 PARQUET = "application/vnd.apache.parquet"
+_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {PARQUET: {}}, "description": "A Parquet file."}}
 
 router = APIRouter(prefix="/v1/streams", tags=["streams"])
 events = APIRouter(prefix="/v1/events", tags=["events"])
+
+
+@dataclass
+class EventQuery:
+    state: Literal["open", "closed"] | None = None
+    level: Level | None = None
+    start: From = None
+    stop: To = None
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100
+
+    def of(self, service: Service, stream: LiveStream | None) -> EventList:
+        """The events of one stream or of all."""
+        begin, end = moment(self.start, -EVER), moment(self.stop, EVER)
+        chosen = self.state, self.level, begin, end, self.limit
+        return EventList(events=events_of(service.store, service.streams, stream, *chosen))
+
+
+Wanted = Annotated[EventQuery, Depends()]
 
 
 @router.get("", responses=answers(), dependencies=[may("read")])
 def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)] = 0) -> Streams:
     """All streams, by name; with `recent`, also their last scores."""
     service.sharing.look()
-    streams = list(service.streams.values())
-    streams.sort(key=lambda stream: stream.name)
+    streams = [stream for _, stream in sorted(service.streams.items())]
     return Streams(streams=[StreamState(**service.describe(stream, recent)) for stream in streams])
 
 
@@ -105,20 +124,9 @@ def get_variables(
 
 
 @router.get("/{name}/events", responses=answers(404), dependencies=[may("read")])
-def get_stream_events(
-    name: StreamName,
-    service: ServiceOf,
-    state: Literal["open", "closed"] | None = None,
-    level: Level | None = None,
-    start: From = None,
-    stop: To = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> EventList:
+def get_stream_events(name: StreamName, service: ServiceOf, wanted: Wanted) -> EventList:
     """The events of a stream, newest first."""
-    return _event_list(service, service.stream(name), state, level, start, stop, limit)
-
-
-_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {PARQUET: {}}, "description": "A Parquet file."}}
+    return wanted.of(service, service.stream(name))
 
 
 @router.get("/{name}/export", responses=answers(404) | _FILE, dependencies=[may("read")], response_class=Response)
@@ -140,29 +148,9 @@ def export_stream(
 
 
 @events.get("", responses=answers(), dependencies=[may("read")])
-def list_events(
-    service: ServiceOf,
-    state: Literal["open", "closed"] | None = None,
-    level: Level | None = None,
-    start: From = None,
-    stop: To = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> EventList:
+def list_events(service: ServiceOf, wanted: Wanted) -> EventList:
     """The events of all streams, newest first."""
-    return _event_list(service, None, state, level, start, stop, limit)
-
-
-def _event_list(
-    service: Service,
-    stream: LiveStream | None,
-    state: str | None,
-    level: str | None,
-    start: str | None,
-    stop: str | None,
-    limit: int,
-) -> EventList:
-    begin, end = moment(start, -EVER), moment(stop, EVER)
-    return EventList(events=events_of(service.store, service.streams, stream, state, level, begin, end, limit))
+    return wanted.of(service, None)
 
 
 @events.get("/{event}", responses=answers(404), dependencies=[may("read")])
@@ -176,9 +164,6 @@ def post_verdict(event: EventName, verdict: VerdictOf, service: ServiceOf) -> Ev
     """Say what an event was. `normal` teaches the stream; null withdraws what was said."""
     service.rule(event, verdict.verdict)
     details = event_details(service, event)
-    service.listeners.news("event", details.stream, {**_without_details(details), "change": "verdict"})
+    summary = details.model_dump(exclude={"explanation", "similar", "taught", "note"})
+    service.listeners.news("event", details.stream, {**summary, "change": "verdict"})
     return details
-
-
-def _without_details(details: EventDetails) -> dict[str, object]:
-    return details.model_dump(exclude={"explanation", "similar", "taught", "note"})

@@ -11,23 +11,22 @@ from cometad.connect.out.message import EXAMPLE
 from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, notifier_of
 from cometad.connect.out.posting import RemoteWriter
 from cometad.errors import ParameterError
-from cometad.serve.figures import Figures
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.loop_thread import LoopThread
 from cometad.serve.models import DeliveryState, ReceiverState
 from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.notify.outbox import MessageWriter, Outbox
-from cometad.serve.notify.receivers import EventReceiver, ScoreReceiver, guarded
+from cometad.serve.notify.receivers import COUNTS, EventReceiver, ScoreReceiver, guarded
 from cometad.serve.settings import Settings, address
 from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing
+from cometad.serve.watching import Figures
 
 FORGET_EVERY = 3600.0  # seconds
 STOP_WITHIN = 5.0  # seconds for running requests when the service stops
 
 
 def notifiers_of(notify: Sequence[NotifySettings]) -> dict[str, Notifier]:
-    """The configured receivers by name; a bad one is refused in one sentence."""
     found: dict[str, Notifier] = {}
     names = [one.name for one in notify]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -61,14 +60,13 @@ class Notifications:
         for one in settings.notify:
             to = notifiers[one.name]
             if isinstance(to, RemoteWriter):
-                self.copies.append(ScoreReceiver(one, to, figures.copied))
+                self.copies.append(ScoreReceiver(one, to, figures))
             else:
-                self.told[one.name] = EventReceiver(one, to, figures.delivery, self.outbox, writer)
+                self.told[one.name] = EventReceiver(one, to, figures, self.outbox, writer)
         self._thread = LoopThread("cometad-deliveries", self._sending)
         figures.watch_deliveries(self.outbox.counts)
 
     def start(self) -> None:
-        """Start sending, if there are receivers."""
         self.outbox.give_up_unknown()
         if self.told or self.copies:
             self.outbox.wake = lambda asked: self._thread.call(self._wake, asked)
@@ -100,16 +98,11 @@ class Notifications:
     # -- people -----------------------------------------------------------------------------------------------------
 
     def receivers(self) -> list[ReceiverState]:
-        """The state of the receivers."""
         counts = self.outbox.counts()
-        told = [
-            one.state_with(*(counts.get((one.name, state), 0) for state in ("waiting", "delivered", "undelivered")))
-            for one in self.told.values()
-        ]
+        told = [one.state_with(*(counts.get((one.name, state), 0) for state in COUNTS)) for one in self.told.values()]
         return told + [one.state_with(one.waiting, one.written, one.lost) for one in self.copies]
 
     def deliveries(self, state: str | None, receiver: str | None, limit: int) -> list[DeliveryState]:
-        """Messages to receivers, newest first."""
         names = self._names()
         return [
             DeliveryState.model_validate(
@@ -142,7 +135,6 @@ class Notifications:
         return self.outbox.retry(delivery=delivery)
 
     def retry_all(self, receiver: str) -> int:
-        """Retry everything a receiver missed; returns the number of messages."""
         return self.outbox.retry(receiver=self._receiver(receiver).name)
 
     def _receiver(self, name: str) -> EventReceiver:

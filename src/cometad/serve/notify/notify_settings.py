@@ -57,7 +57,6 @@ class NotifySettings(BaseModel):
         return self.max_age_hours is not None and stop_at is not None and stop_at < now - 3600 * self.max_age_hours
 
     def destination(self) -> Destination:
-        """The destination of the receiver; bad values are refused."""
         url = Destination.from_variable(self.url_variable, self.name) if self.url is None else self.url
         address = Address(url or "", given_name=self.name, user=self.user, password_variable=self.password_variable)
         return Destination(

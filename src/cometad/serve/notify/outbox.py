@@ -33,8 +33,6 @@ _TABLE = schema.deliveries
 
 
 class Outbox:
-    """Messages to receivers of events, and their delivery state."""
-
     def __init__(
         self,
         store: Store,
@@ -100,15 +98,12 @@ class Outbox:
         return due, min(later, default=None)
 
     def delivered(self, rows: Iterable[Any]) -> None:
-        """Record that a receiver accepted messages."""
         self._tried(rows, state="delivered", error=None, done_at=time.time())
 
     def failed(self, rows: Iterable[Any], error: str, next_at: float) -> None:
-        """Record that messages were not accepted, and when to retry."""
         self._tried(rows, error=error, next_at=next_at)
 
     def give_up(self, rows: Iterable[Any], error: str) -> None:
-        """Give up on messages."""
         self._tried(rows, state="undelivered", error=error, done_at=time.time())
 
     def give_up_old(self, receiver: str, hours: float, error: str) -> int:
@@ -151,18 +146,15 @@ class Outbox:
     # -- people -----------------------------------------------------------------------------------------------------
 
     def listed(self, state: str | None, receiver: str | None, limit: int) -> list[Any]:
-        """Deliveries in a state, newest first."""
         query = select(_TABLE).where(_own(state=state, receiver=receiver)).order_by(_TABLE.c.id.desc()).limit(limit)
         with self._store.read() as connection:
             return list(connection.execute(query).all())
 
     def exists(self, delivery: int) -> bool:
-        """Whether there is a delivery with this number."""
         with self._store.read() as connection:
             return connection.execute(select(_TABLE.c.id).where(_TABLE.c.id == delivery)).first() is not None
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """How many rows each receiver has in each state."""
         query = select(_TABLE.c.receiver, _TABLE.c.state, func.count()).group_by(_TABLE.c.receiver, _TABLE.c.state)
         with self._store.read() as connection:
             return {(receiver, state): count for receiver, state, count in connection.execute(query)}
@@ -183,7 +175,6 @@ class Outbox:
 
 
 def _own(**values: int | str | None) -> Any:
-    """The condition that columns have these values, of those that are given."""
     return and_(true(), *(_TABLE.c[name] == value for name, value in values.items() if value is not None))
 
 
@@ -246,7 +237,6 @@ class MessageWriter:
 
 
 def _variables_of(event: EventSummary, explained: Explained | None) -> tuple[MessageVariable, ...]:
-    """The variables of an event: as explained or, without an explanation, those with the highest scores."""
     if explained is None or not explained.variables:
         return tuple(MessageVariable(name) for name, _ in event.variables)
     inside = [

@@ -8,9 +8,9 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import structlog
@@ -26,6 +26,7 @@ from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.notify.outbox import MessageWriter, Outbox
 from cometad.serve.scorer import FreshScores
 from cometad.serve.storage.store import StorageError
+from cometad.serve.watching import Figures
 
 LONGEST_WAIT = 300.0  # seconds until a failed receiver of events is retried
 LONGEST_COPY_WAIT = 30.0  # the same for scores
@@ -35,6 +36,7 @@ SHORTEST_WAIT = 0.05
 MOST = 500_000  # scores that wait
 BATCH = 5000  # scores in a request
 GATHER = 1.0  # seconds
+COUNTS = ("waiting", "delivered", "undelivered")  # messages or scores
 BAD_REQUEST = 400  # also Prometheus's response to a request with one sample that is too old: it accepts none
 
 _log = structlog.get_logger("cometad.serve")
@@ -52,23 +54,22 @@ async def guarded(work: Coroutine[Any, Any, float | None]) -> float:
 
 
 class _Outgoing:
-    """One receiver, and how it is. `count` is called with receiver, result and number of messages or scores."""
+    """One receiver, and how it is."""
 
     gets: Literal["events", "scores"]
+    counted: ClassVar[str]  # the figure of its messages or scores
 
-    def __init__(self, settings: NotifySettings, notifier: Notifier, count: Callable[[str, str, int], None]) -> None:
+    def __init__(self, settings: NotifySettings, notifier: Notifier, figures: Figures) -> None:
         self.settings, self.name, self.url = settings, settings.name, notifier.destination.shown  # without secrets
-        self._notify_count = count
+        self._figures = figures
         self.failures = 0  # since it accepted anything
         self.error: str | None = None  # why the last message was not accepted
         self.last_delivered: float | None = None
 
     def count(self, result: str, number: int) -> None:
-        """Count messages or scores."""
-        self._notify_count(self.name, result, number)
+        self._figures.count(self.counted, self.name, result, by=number)
 
     def accepted(self) -> None:
-        """Record that it accepted something."""
         self.failures, self.error, self.last_delivered = 0, None, time.time()
 
     def failed(self, error: str) -> None:
@@ -77,34 +78,21 @@ class _Outgoing:
             _log.warning("receiver failed", receiver=self.name, problem=error)
         self.error = error
 
-    def state_with(self, waiting: int, delivered: int, undelivered: int) -> ReceiverState:
-        """Its state for people."""
-        return ReceiverState(
-            name=self.name,
-            url=self.url,
-            gets=self.gets,
-            waiting=waiting,
-            delivered=delivered,
-            undelivered=undelivered,
-            last_delivered=self.last_delivered,
-            error=self.error,
-        )
+    def state_with(self, *counts: int) -> ReceiverState:
+        """Its state, with the numbers of `COUNTS`."""
+        own = {name: getattr(self, name) for name in ("name", "url", "gets", "last_delivered", "error")}
+        return ReceiverState(**(own | dict(zip(COUNTS, counts, strict=True))))
 
 
 class EventReceiver(_Outgoing):
     """A receiver of events: gets the messages of the outbox, in order."""
 
-    gets = "events"
+    gets, counted = "events", "deliveries"
 
     def __init__(
-        self,
-        settings: NotifySettings,
-        notifier: Notifier,
-        count: Callable[[str, str, int], None],
-        outbox: Outbox,
-        writer: MessageWriter,
+        self, settings: NotifySettings, notifier: Notifier, figures: Figures, outbox: Outbox, writer: MessageWriter
     ) -> None:
-        super().__init__(settings, notifier, count)
+        super().__init__(settings, notifier, figures)
         self._notifier, self._outbox, self._writer = notifier, outbox, writer
         self._refusals = Counter[int]()  # by delivery
         self._retry_at = 0.0  # next attempt after a failure
@@ -117,7 +105,6 @@ class EventReceiver(_Outgoing):
             self._woken.set()
 
     async def run(self) -> None:
-        """Send due messages until cancelled."""
         try:
             while True:
                 wait = await guarded(self._round())
@@ -234,17 +221,16 @@ class EventReceiver(_Outgoing):
 class ScoreReceiver(_Outgoing):
     """A receiver of scores: gets copies of them, through a bounded queue."""
 
-    gets = "scores"
+    gets, counted = "scores", "scores_copied"
 
-    def __init__(self, settings: NotifySettings, writer: RemoteWriter, count: Callable[[str, str, int], None]) -> None:
-        super().__init__(settings, writer, count)
+    def __init__(self, settings: NotifySettings, writer: RemoteWriter, figures: Figures) -> None:
+        super().__init__(settings, writer, figures)
         self._writer = writer
         self._queue: deque[ScoreSamples] = deque()
         self._lock = threading.Lock()
         self.waiting = self.written = self.lost = 0  # scores
 
     def add(self, scores: FreshScores) -> None:
-        """Queue new scores; called by the scoring thread."""
         if not self.settings.wants(scores.stream.name):
             return
         values = np.column_stack([scores.cells[:, :2], _is_open(scores)])
@@ -261,7 +247,6 @@ class ScoreReceiver(_Outgoing):
             self._gone("dropped", dropped)
 
     async def run(self) -> None:
-        """Send scores until cancelled."""
         batches = list[list[ScoreSamples]]()
         try:
             while True:
@@ -301,7 +286,6 @@ class ScoreReceiver(_Outgoing):
         return []
 
     def _taken(self) -> list[list[ScoreSamples]]:
-        """The next scores, as one batch if there are any."""
         found, count = list[ScoreSamples](), 0
         with self._lock:
             while self._queue and (not found or count + len(self._queue[0].ats) <= BATCH):

@@ -35,8 +35,6 @@ MEDIA_TYPES = {
 
 
 class StaticFile(NamedTuple):
-    """A file of the page, as a server sends it."""
-
     content: bytes
     media_type: str
 
@@ -55,7 +53,6 @@ def page() -> str:
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """The files of the page by the path of their address."""
     named = {f"/page/{name}": _static_file(name) for name in (*MODULES, *STYLESHEETS, *SCRIPTS, *OTHERS)}
     return named | {"/favicon.ico": _static_file("favicon.ico")}
 
