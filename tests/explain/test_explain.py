@@ -18,11 +18,11 @@ from cometad import BASELINES, Comet, NetworkComet, load
 from cometad.alerting.alerts import Alerts, Event, find_events
 from cometad.alerting.severity import ScoreTail
 from cometad.cli import main
-from cometad.cli.explain import bars
+from cometad.cli.explain import bars, row
 from cometad.data import ScoreMeasured
 from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.explain.explainer import pieces
-from cometad.explain.reasons import rises, shares, stretch_of, worst_patches
+from cometad.explain.reasons import Reason, rises, shares, stretch_of, worst_patches
 from cometad.network import Epochs, NoAdaptation, OneCycle
 from cometad.network.network import Network
 from cometad.network.patches import back_to_readings, coverage, patch_count, patch_weights, ready_steps
@@ -502,6 +502,20 @@ def test_bars_grow_with_their_values(values):
     drawn = bars(values, values.min(), values.max())
     assert len(drawn) == len(values)
     assert [drawn[i] for i in np.argsort(values)] == sorted(drawn)
+
+
+@pytest.mark.parametrize(
+    ("read", "expected", "band", "shown"),
+    [
+        ((230.31, 230.62), (230.02, 230.04), 0.12, ("230.31 to 230.62", "230.02 to 230.04 ± 0.12")),
+        ((51_204.0, 51_204.0), (1234.56, 1234.56), 30.0, ("51,204", "1,235 ± 30")),
+        ((230.25, 230.5), (np.nan, np.nan), None, ("230.25 to 230.5", "")),
+    ],
+)
+def test_the_table_shows_the_digits_that_differ(read, expected, band, shown):
+    readings = np.array(read), np.array(expected)
+    *_, observed, normal = row(Reason("voltage", 1.0, "forecast", "unlikely", 7, 7, 9, *readings, band=band))
+    assert (observed.partition("\n")[2], normal.partition("\n")[2]) == shown
 
 
 def test_an_imputed_reading_is_shown_as_none_and_has_no_share():

@@ -10,7 +10,7 @@ from cometad.cli import options
 from cometad.cli.exits import printable, show, write_output
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.table import Table
 
@@ -126,22 +126,23 @@ def _table(explanation: "Explanation", series: "Series", top: int) -> "Table":
         right, wrap = heading in ("share", "from"), heading in ("variable", "why")
         table.add_column(heading, justify="right" if right else "left", no_wrap=not wrap, overflow="fold")
     for reason in explanation.reasons[:top]:
-        table.add_row(*(Text(cell) for cell in _row(reason)))
+        table.add_row(*(Text(cell) for cell in row(reason)))
     return table
 
 
-def _row(reason: "Reason") -> "Sequence[str]":
+def row(reason: "Reason") -> "Sequence[str]":
     both = [value for value in (*reason.observed, *reason.expected) if value == value]
     low, high = min(both, default=0.0), max(both, default=0.0)
-    expected = _between(reason.expected)
+    unit = reason.band or high - low  # digits that show it
+    expected = _between(reason.expected, unit)
     if reason.band is not None and expected:
-        expected += f" ± {reason.band:.2g}"
+        expected += f" ± {_between([reason.band], unit)}"
     return (
         printable(reason.variable),
         f"{reason.share:.1%}",
         printable(reason.why),
         str(reason.start),
-        f"{bars(reason.observed, low, high)}\n{_between(reason.observed)}",
+        f"{bars(reason.observed, low, high)}\n{_between(reason.observed, unit)}",
         f"{bars(reason.expected, low, high)}\n{expected}",
     )
 
@@ -168,9 +169,11 @@ def _bar(value: float, low: float, high: float) -> str:
     return BARS[min(int(place * len(BARS)), len(BARS) - 1)]
 
 
-def _between(values: "Floats") -> str:
+def _between(values: "Iterable[float]", unit: float) -> str:
+    from cometad.explain.reasons import rounded
+
     known = [value for value in values if value == value]
     if not known:
         return ""
-    low, high = f"{min(known):.3g}", f"{max(known):.3g}"
+    low, high = rounded(min(known), unit), rounded(max(known), unit)
     return low if low == high else f"{low} to {high}"
