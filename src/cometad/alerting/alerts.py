@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.alerting import tracking as at
+from cometad.alerting import watch as at
 from cometad.alerting.severity import DIGITS, ScoreTail, severity_of
 from cometad.alerting.watch import Threshold, as_scores
 from cometad.arrays import Flags, Floats, Integers

@@ -12,8 +12,20 @@ from numpy.typing import ArrayLike
 
 from cometad.alerting.alerts import PAUSE, AlertRun, Alerts
 from cometad.alerting.severity import ScoreTail
-from cometad.alerting.tracking import COUNTS, FLOOR, MARKS, POSITION, SAME, SHARE, SPREAD, START, score_at
-from cometad.alerting.watch import Watch, as_scores, training_scores
+from cometad.alerting.watch import (
+    COUNTS,
+    FLOOR,
+    MARKS,
+    POSITION,
+    SAME,
+    SHARE,
+    SPREAD,
+    START,
+    Watch,
+    as_scores,
+    score_at,
+    training_scores,
+)
 from cometad.arrays import Floats
 from cometad.compute import jit
 from cometad.errors import InputError, ParameterError

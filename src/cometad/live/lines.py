@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 from cometad.alerting.alerts import Alerts
-from cometad.alerting.thresholds import Promise
+from cometad.alerting.watch import Promise
 from cometad.checkpoint import restoring
 from cometad.data.cells import StreamNumbers, checked_mark
 from cometad.data.dialect import UTF_8, recognize_encoding

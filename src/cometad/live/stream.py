@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Change, Event, Judged
-from cometad.alerting.tracking import UNKNOWN
 from cometad.alerting.verdicts import Called, Verdict
+from cometad.alerting.watch import UNKNOWN
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
 from cometad.data.gaps import Filled, GapRun, complete
