@@ -424,7 +424,8 @@ class Stream:
         if len(self._waiting):
             times, self._waiting = self._waiting[:count], self._waiting[count:]
         judged = self._judge.push(part.alerts, imputed, times)
-        if self._verdicts is not None:
-            self._verdicts.see(self._given, part, judged.changes, self._judge.alerts)
+        alerts, verdicts = self._judge.alerts, self._verdicts
+        if verdicts is not None and (judged.changes or alerts.since is not None or verdicts.gathering is not None):
+            verdicts.see(self._given, part, judged.changes, alerts)
         self._given += count
         return judged
