@@ -14,6 +14,7 @@ that is not finite would make scores NaN; so whatever is loaded is checked.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import EllipsisType, SimpleNamespace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -258,6 +259,17 @@ class Saved:
 
     def check_state(self) -> None:
         """Refuse fields that are valid one by one but not together."""
+
+
+class Numbered:
+    """An object whose state is one array: the numbers and arrays of its attributes, in the order of `numbers`."""
+
+    numbers: ClassVar[tuple[str, ...]]
+
+    def state(self) -> Array:
+        """The complete state."""
+        own = [attrgetter(at)(self) for at in self.numbers]
+        return np.hstack([one.state() if isinstance(one, Numbered) else one for one in own])
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from cometad.alerting.severity import RAREST, log_probability, severity_of
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compute import jit
 from cometad.errors import InputError
-from cometad.saving import require_state
+from cometad.saving import Numbered, require_state
 
 # -- threshold rules ---------------------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ class Threshold(Protocol):
         """A watch that starts from a state and does not modify it."""
 
 
-class FixedWatch(Watch):
+class FixedWatch(Numbered, Watch):
     """A threshold that never changes.
 
     >>> import numpy as np
@@ -66,6 +66,8 @@ class FixedWatch(Watch):
     >>> FixedWatch(np.array([2.0])).push([1.0, 2.0, 3.0])
     array([False, False,  True])
     """
+
+    numbers = ("_threshold",)
 
     def __init__(self, state: Floats) -> None:
         require_state(state.shape == (1,), "the state of its threshold is not one number")
@@ -79,10 +81,6 @@ class FixedWatch(Watch):
     def follow(self, scores: ArrayLike) -> Floats:
         """The same threshold for each score."""
         return np.full(len(as_scores(scores)), self._threshold)
-
-    def state(self) -> Floats:
-        """The threshold."""
-        return np.array([self._threshold])
 
 
 def as_scores(scores: ArrayLike) -> Floats:
