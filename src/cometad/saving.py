@@ -95,6 +95,7 @@ def fact(
 ) -> SavedField:
     """The attribute `at` is a fact, saved in JSON; `check` takes a loaded one and its name, and returns the attribute.
 
+    It may be an attribute of a part: "_order.last".
     What is `optional` is not saved if it is None or (), and stays as a new object has it if it was not saved. `pack`
     converts an attribute that JSON cannot hold.
     """
@@ -195,13 +196,14 @@ class _Fact:
     pack: Callable[[Any], Any] | None
 
     def save(self, owner: Any, name: str, state: dict[str, Any]) -> None:
-        own = getattr(owner, self.at)
+        own = attrgetter(self.at)(owner)
         if not self.optional or own not in (None, ()):
             state[name] = own if self.pack is None else self.pack(own)
 
     def load(self, owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
         if name in state or not self.optional:
-            setattr(owner, self.at, self.check(state[name], name))
+            part, _, at = self.at.rpartition(".")
+            setattr(attrgetter(part)(owner) if part else owner, at, self.check(state[name], name))
 
 
 def saved_state(owner: Any, table: Table) -> dict[str, Any]:

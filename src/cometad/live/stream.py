@@ -124,14 +124,18 @@ def _flag(value: object, name: str) -> bool:
     return bool(of_type(value, bool, name))
 
 
+def _last_time(value: object, name: str) -> np.datetime64 | None:
+    return None if value is None else np.datetime64(of_type(value, str, name), "ns")
+
+
 # What a snapshot holds.
 FACTS: Table = {
     "seen": fact("_seen", counted),
     "given": fact("_given", counted),
     "ranked": fact("_ranked", counted),
     "finished": fact("_finished", _flag),
-    "dropped": fact("_dropped", counted),
-    "last_time": fact("_last_time", lambda value, _: value),
+    "dropped": fact("_order.dropped", counted),
+    "last_time": fact("_order.last", _last_time, pack=lambda last: None if last is None else str(last)),
 }
 ARRAYS: Table = {
     "": part("_run"),
@@ -374,22 +378,6 @@ class Stream:
         except ModelFileError:
             self.reset()  # not half of one state
             raise
-
-    @property
-    def _last_time(self) -> str | None:
-        return None if self._order.last is None else str(self._order.last)
-
-    @_last_time.setter
-    def _last_time(self, last: str | None) -> None:
-        self._order.last = None if last is None else np.datetime64(of_type(last, str, "last_time"), "ns")
-
-    @property
-    def _dropped(self) -> int:
-        return self._order.dropped
-
-    @_dropped.setter
-    def _dropped(self, count: int) -> None:
-        self._order.dropped = count
 
     def _by_name(self, reading: Any) -> list[float]:
         missing = [name for name in self._names if name not in reading]
