@@ -76,7 +76,7 @@ def integers(*at: str) -> SavedField:
 
 
 def kept(at: str, *shape: Length, dtype: Any = np.float64, unknown: bool = False) -> SavedField:
-    """The attribute `at` holds its array as `kept`, and takes another with `restore`."""
+    """The attribute `at` keeps the last rows: it has them as `kept`, and takes others with `clear` and `append`."""
     return _KeptField(at, shape, dtype, unknown)
 
 
@@ -152,7 +152,8 @@ class _KeptField:
 
     def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
         own, found = getattr(owner, self.at), _sized(state, name, self.shape, self.dtype, self.unknown, sizes)
-        own.restore(found)
+        own.clear()
+        own.append(found)
         require_state(len(own.kept) == len(found), f"its array {name!r} is longer than what is kept")
 
 

@@ -18,12 +18,13 @@ import numpy as np
 from cometad.alerting.alerts import Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Floats
-from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
+from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes
 from cometad.data.cells import CORRECT, StreamDates
 from cometad.data.resample import Resampling, summary
 from cometad.data.text import Reading
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
+from cometad.files import write_whole
 from cometad.live.stream import Scored
 from cometad.saving import InvalidState, Table, counted, fact, load_state, of_type, part, require_state, saved_state
 from cometad.series import Order, Series
@@ -329,7 +330,8 @@ class Session:
         `position` says in JSON where the input and the output are; a resumed session has it as `session.position`.
         """
         self.position = {} if position is None else dict(position)
-        write(path, self._checkpoint())
+        content = self.snapshot()
+        write_whole(path, lambda temporary: temporary.write_bytes(content))
         if quiet:
             return
         waiting = f"; the scores of the last {len(self._times)} will follow with the next readings"
@@ -337,12 +339,9 @@ class Session:
 
     def snapshot(self) -> bytes:
         """The state of the session as bytes, for `resume_bytes`."""
-        return to_bytes(self._checkpoint())
-
-    def _checkpoint(self) -> Checkpoint:
         facts = {"times": list(self._times), "gate": self.gate.facts(), "position": self.position}
         stream = np.frombuffer(self._stream.snapshot(), np.uint8)
-        return Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays())
+        return to_bytes(Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
 
     def _score_many(self, values: Floats, times: Sequence[Time]) -> Timed:
         scored = self._stream.update(values[0]) if len(values) == 1 else self._stream.update_many(values)

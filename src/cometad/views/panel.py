@@ -233,11 +233,6 @@ class Tape:
         """Keep no rows."""
         self._stop = 0
 
-    def restore(self, kept: NDArray[Any]) -> None:
-        """Keep these rows and no others."""
-        self.clear()
-        self.append(kept)
-
 
 def clipped(scaled: Floats32) -> Floats:
     """Scaled readings as the views see them."""
@@ -331,7 +326,7 @@ class ViewsRun(Saved):
         """Which of the known readings are imputed (time, variable); None if none of them is."""
         if imputed is not None and imputed.any():
             if not self._doubtful:
-                self._imputed.restore(np.zeros((known - len(rows), rows.shape[1]), bool))
+                self._imputed.append(np.zeros((known - len(rows), rows.shape[1]), bool))
             self._doubtful = self._panel.context + len(rows) + 1
         if not self._doubtful:
             return None
