@@ -234,11 +234,9 @@ class BudgetWatch(Numbered, Watch):
 
     @property
     def threshold(self) -> float:
-        """The next score is flagged if it is above this."""
         return float(score_at(self._numbers[POSITION], self._numbers[START], self._numbers[SPREAD]))
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         thresholds = np.empty(len(values))
         _track(values, self._numbers, self._patience, thresholds)
@@ -266,11 +264,9 @@ class AlertBudgetWatch(Numbered, Watch):
 
     @property
     def threshold(self) -> float:
-        """The next score is flagged if it is above this."""
         return self._run.threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         return self._run.advance(values, values).thresholds
 

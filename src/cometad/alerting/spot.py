@@ -153,7 +153,6 @@ class SpotWatch(Peaks, Watch):
     """Compares a stream of scores with the tail of earlier ones; created by `Spot.watch`; see `Spot` for an example."""
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         thresholds, done = np.empty(len(values)), 0
         for i in np.flatnonzero(values > self.base).tolist():
@@ -188,7 +187,6 @@ class MovingMean(Numbered):
 
     @property
     def value(self) -> float:
-        """The current mean."""
         return self._reference + self._total / len(self._scores)
 
     def add(self, score: float) -> None:
@@ -256,11 +254,9 @@ class DriftingSpotWatch(Numbered, Watch):
 
     @property
     def threshold(self) -> float:
-        """The next score is an alarm if it is above this."""
         return self._mean.value + self._peaks.threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         return np.fromiter((self._follow(score) for score in as_scores(scores).tolist()), np.float64)
 
     def _follow(self, score: float) -> float:

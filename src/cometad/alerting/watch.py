@@ -75,7 +75,6 @@ class FixedWatch(Numbered, Watch):
 
     @property
     def threshold(self) -> float:
-        """A score is flagged if it is above this."""
         return self._threshold
 
     def follow(self, scores: ArrayLike) -> Floats:

@@ -53,7 +53,6 @@ class Verdicts:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts, by event."""
         return tuple(self._verdicts[number] for number in sorted(self._verdicts))
 
     def see(self, start: int, scores: Scores, changes: Sequence[Change], alerts: AlertRun) -> None:
@@ -68,7 +67,6 @@ class Verdicts:
         self.gathering = None if since is None else self._gathered(since, start + len(scores.alerts), start, scores)
 
     def close(self, change: Change, start: int = 0, scores: Scores | None = None) -> None:
-        """Remember an event that closed."""
         event = change.event
         gathering = self.gathering if scores is None else self._gathered(event.start, change.step + 1, start, scores)
         if gathering is not None:
@@ -88,7 +86,6 @@ class Verdicts:
         return gathering
 
     def verdict(self, event: object, called: Called | None, alerts: AlertRun) -> Verdict | None:
-        """Take or withdraw a verdict."""
         number = _event_number(event)
         if called is None:
             self._withdraw(number, alerts)
@@ -155,7 +152,6 @@ class Verdicts:
         return state | ({} if self.gathering is None else with_part("open", self.gathering.state()))
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Restore what `state` returned."""
         sizes = self._run.latest.values.shape[1:]  # views and variables
         case, gathering = part_of(state, "case"), part_of(state, "open")
         closed, judged = unpacked(case, *sizes), unpacked(part_of(state, "verdict"), *sizes)

@@ -132,7 +132,6 @@ class InputFeed:
         return self.lines < self.skipped
 
     def position(self) -> dict[str, Any]:
-        """The state to save as JSON."""
         return {"lines": self.lines, "sha256": self._hash.hexdigest(), "first": self._first.copy()}
 
     def play(self, lines: Iterable[str]) -> Iterator[str]:

@@ -130,7 +130,6 @@ class Clock(_TimedGate):
         self._last: Time = None
 
     def admit(self, reading: Reading) -> Sequence[Reading]:
-        """The reading, if it is on time."""
         time = self._dates.seconds(reading.time, reading.line)
         if time is None and self._dates.known:
             raise InputError(f"Line {reading.line} has no time, but the readings before it have one. {CORRECT}")
@@ -197,11 +196,9 @@ class Grid(_TimedGate):
         return self._readings(self._run.push(Series(values, self._names, np.array([at]), True)), reading.line)
 
     def finish(self) -> Iterator[Reading]:
-        """The bin that is still open."""
         return self._readings(self._run.finish(), 0)
 
     def summary(self) -> list[str]:
-        """Sentences that sum up what the gate did."""
         return [summary(self._run), *super().summary()]
 
     def check_state(self) -> None:

@@ -60,11 +60,9 @@ class Balance(SavedView):
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.length + 1
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedBalance:
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         windows = cut_windows(rows, windows_of(usable, self.length, WINDOWS, rng), self.length)
         center = windows.mean(axis=0)
         windows -= center

@@ -70,11 +70,9 @@ class Forecast(SavedView):
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.lags + 1
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         starts = windows_of(usable, self.lags + 1, EXAMPLES, rng)
         examples = cut_windows(rows, starts, self.lags + 1)
         basis = directions(examples[:, -1])

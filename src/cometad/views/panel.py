@@ -42,7 +42,6 @@ class Panel:
 
     @cached_property
     def width(self) -> int:
-        """The number of variables."""
         return int(self.alert.shape[2])
 
     @cached_property
@@ -230,7 +229,6 @@ class Tape:
         return known
 
     def clear(self) -> None:
-        """Keep no rows."""
         self._stop = 0
 
 
@@ -283,7 +281,6 @@ class ViewsRun(Saved):
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:
-        """Number of adaptation steps taken, and how many of them were rolled back."""
         return (0, 0) if self._follower is None else (self._follower.steps, self._follower.rolled_back)
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Scores]:
@@ -352,7 +349,6 @@ class ViewsRun(Saved):
         return ranking
 
     def finish(self) -> Iterator[Scores]:
-        """End the series; yields the remaining ranking scores."""
         if not self._finished:
             self._finished = True
             ranking = self._rank(self._errors.extend(0), self._seen, 0)
