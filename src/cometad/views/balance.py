@@ -11,8 +11,7 @@ from cometad.compute import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.views.products import DIRECTIONS, Matrix, directions, window_products
-from cometad.views.sums import sum_squared_gaps
+from cometad.views.sums import DIRECTIONS, Matrix, directions, sum_squared_gaps, window_products
 from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 WINDOWS = 10_000  # at most, for the principal components

@@ -11,7 +11,7 @@ from cometad.compute import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.views.products import Matrix, directions, window_products
+from cometad.views.sums import Matrix, directions, window_products
 from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 EXAMPLES = 10_000  # at most, for the regression
