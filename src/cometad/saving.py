@@ -14,6 +14,7 @@ that is not finite would make scores NaN; so whatever is loaded is checked.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import EllipsisType, SimpleNamespace
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -75,7 +76,7 @@ def integers(*at: str) -> SavedField:
 
 
 def kept(at: str, *shape: Length, dtype: Any = np.float64, unknown: bool = False) -> SavedField:
-    """The attribute `at` holds its array as `kept`, and takes another with `restore`."""
+    """The attribute `at` keeps the last rows: it has them as `kept`, and takes others with `clear` and `append`."""
     return _KeptField(at, shape, dtype, unknown)
 
 
@@ -94,6 +95,7 @@ def fact(
 ) -> SavedField:
     """The attribute `at` is a fact, saved in JSON; `check` takes a loaded one and its name, and returns the attribute.
 
+    It may be an attribute of a part: "_order.last".
     What is `optional` is not saved if it is None or (), and stays as a new object has it if it was not saved. `pack`
     converts an attribute that JSON cannot hold.
     """
@@ -150,7 +152,8 @@ class _KeptField:
 
     def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
         own, found = getattr(owner, self.at), _sized(state, name, self.shape, self.dtype, self.unknown, sizes)
-        own.restore(found)
+        own.clear()
+        own.append(found)
         require_state(len(own.kept) == len(found), f"its array {name!r} is longer than what is kept")
 
 
@@ -194,13 +197,14 @@ class _Fact:
     pack: Callable[[Any], Any] | None
 
     def save(self, owner: Any, name: str, state: dict[str, Any]) -> None:
-        own = getattr(owner, self.at)
+        own = attrgetter(self.at)(owner)
         if not self.optional or own not in (None, ()):
             state[name] = own if self.pack is None else self.pack(own)
 
     def load(self, owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
         if name in state or not self.optional:
-            setattr(owner, self.at, self.check(state[name], name))
+            part, _, at = self.at.rpartition(".")
+            setattr(attrgetter(part)(owner) if part else owner, at, self.check(state[name], name))
 
 
 def saved_state(owner: Any, table: Table) -> dict[str, Any]:
@@ -258,6 +262,17 @@ class Saved:
 
     def check_state(self) -> None:
         """Refuse fields that are valid one by one but not together."""
+
+
+class Numbered:
+    """An object whose state is one array: the numbers and arrays of its attributes, in the order of `numbers`."""
+
+    numbers: ClassVar[tuple[str, ...]]
+
+    def state(self) -> Array:
+        """The complete state."""
+        own = [attrgetter(at)(self) for at in self.numbers]
+        return np.hstack([one.state() if isinstance(one, Numbered) else one for one in own])
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from cometad.alerting import THRESHOLDS, Alerts, Budget
 from cometad.alerting.alerts import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.thresholds import parse_threshold
-from cometad.alerting.tracking import EXTRA_COST, STEP
+from cometad.alerting.watch import EXTRA_COST, STEP
 from cometad.baselines import BASELINES
 from cometad.errors import InputError, ModelFileError, ParameterError
 from cometad.registry import from_json, to_json

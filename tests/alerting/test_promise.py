@@ -2,7 +2,7 @@
 
 import pytest
 
-from cometad.alerting.thresholds import Promise
+from cometad.alerting.watch import Promise
 
 
 def warning(rate, judged, flagged, names=("flow",)):

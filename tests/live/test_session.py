@@ -401,4 +401,4 @@ def test_times_are_read_at_once_as_one_by_one(times):
     lines = list(range(1, len(times) + 1))
     found = read_times(lambda: many.seconds_of_many(times, lines))
     assert found == read_times(lambda: [single.seconds(time, line) for time, line in zip(times, lines, strict=True)])
-    assert many.facts() == single.facts()
+    assert many.state() == single.state()

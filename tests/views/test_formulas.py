@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import naive_views as naive
 from cometad.views import Activity, Balance, Forecast, Joint, NetworkView, Patterns
 from cometad.views.kmeans import codes_of, kmeans
-from cometad.views.products import Matrix
+from cometad.views.sums import Matrix
 from cometad.views.view import windows_of
 from naive import Weights
 from tiny import NETWORK_VIEW

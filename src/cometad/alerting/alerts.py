@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.alerting import tracking as at
+from cometad.alerting import watch as at
 from cometad.alerting.severity import DIGITS, ScoreTail, severity_of
 from cometad.alerting.watch import Threshold, as_scores
 from cometad.arrays import Flags, Floats, Integers
@@ -188,7 +188,6 @@ class Judged(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence["Judged"]) -> "Judged":
-        """Concatenate parts."""
         flags, thresholds, changes = zip(*parts, strict=True)
         return cls(np.concatenate(flags), np.concatenate(thresholds), [change for own in changes for change in own])
 
@@ -225,10 +224,8 @@ class AlertRun(Saved):
         lasting = alerts.lasting(period)
         rules = (alerts.low, alerts.min_length, alerts.merge_gap, alerts.hold_off, lasting, alerts.alert_from)
         self._rules = np.array(rules, np.float64)
-        self._changed = (
-            np.empty((FEW, at.COUNTS + 1), np.int64),
-            np.empty(FEW),
-        )  # memory for the changes of short chunks
+        # Memory for the changes of short chunks.
+        self._changed = np.empty((FEW, at.COUNTS + 1), np.int64), np.empty(FEW)
 
     @property
     def threshold(self) -> float:
@@ -237,17 +234,14 @@ class AlertRun(Saved):
 
     @property
     def step(self) -> int:
-        """The next time step."""
         return int(self._counts[at.N_STEP])
 
     @property
     def event(self) -> Event | None:
         """The open event, if there is one."""
-        return (
-            self._event(self._counts, float(self._marks[at.M_PEAK_SCORE]))
-            if self._counts[at.N_PHASE] == at.OPEN
-            else None
-        )
+        if self._counts[at.N_PHASE] != at.OPEN:
+            return None
+        return self._event(self._counts, float(self._marks[at.M_PEAK_SCORE]))
 
     @property
     def opened(self) -> int:
@@ -443,7 +437,6 @@ class Judge(Saved):
         return followed
 
     def finish(self) -> list[Change]:
-        """Close the open event at the end of the series."""
         return self._run.finish()
 
     @property

@@ -12,14 +12,26 @@ from numpy.typing import ArrayLike
 
 from cometad.alerting.alerts import PAUSE, AlertRun, Alerts
 from cometad.alerting.severity import ScoreTail
-from cometad.alerting.tracking import COUNTS, FLOOR, MARKS, POSITION, SAME, SHARE, SPREAD, START, score_at
-from cometad.alerting.watch import Watch, as_scores, training_scores
+from cometad.alerting.watch import (
+    COUNTS,
+    FLOOR,
+    MARKS,
+    POSITION,
+    SAME,
+    SHARE,
+    SPREAD,
+    START,
+    Watch,
+    as_scores,
+    score_at,
+    training_scores,
+)
 from cometad.arrays import Floats
 from cometad.compute import jit
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import check_between, check_integer, require
 from cometad.registry import register
-from cometad.saving import require_state
+from cometad.saving import Numbered, require_state
 
 RATE_STEP = 0.5  # positions by which a flag raises the threshold of a rate; 0.4 to 0.6 do about as well on real scores
 EXTRA = 0.5  # held flags allowed per flag of the budget
@@ -212,34 +224,32 @@ class Budget:
         return BudgetWatch(self, state) if self.rate is not None else AlertBudgetWatch(state)
 
 
-class BudgetWatch(Watch):
+class BudgetWatch(Numbered, Watch):
     """Tracks the threshold of a rate along a stream of scores; created by `Budget.watch`; see `Budget`."""
 
+    numbers = ("_numbers",)
+
     def __init__(self, rule: Budget, state: Floats) -> None:
-        self._patience, self._state = float(rule.patience), np.array(state, np.float64)
+        self._patience, self._numbers = float(rule.patience), np.array(state, np.float64)
 
     @property
     def threshold(self) -> float:
-        """The next score is flagged if it is above this."""
-        return float(score_at(self._state[POSITION], self._state[START], self._state[SPREAD]))
+        return float(score_at(self._numbers[POSITION], self._numbers[START], self._numbers[SPREAD]))
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         thresholds = np.empty(len(values))
-        _track(values, self._state, self._patience, thresholds)
+        _track(values, self._numbers, self._patience, thresholds)
         return thresholds
 
-    def state(self) -> Floats:
-        """The complete state of the watch."""
-        return self._state.copy()
 
-
-class AlertBudgetWatch(Watch):
+class AlertBudgetWatch(Numbered, Watch):
     """Tracks the threshold of a budget of alerts; created by `Budget.watch`.
 
     What it does depends on the events. By itself it follows events of the default kind; `Judge` has its own.
     """
+
+    numbers = ("_run.track", "tail", "_run._counts", "_run._marks")
 
     def __init__(self, state: Floats) -> None:
         self.track, tail, events = np.array(state[:NUMBERS], np.float64), state[NUMBERS:WITH_TAIL], state[WITH_TAIL:]
@@ -254,18 +264,11 @@ class AlertBudgetWatch(Watch):
 
     @property
     def threshold(self) -> float:
-        """The next score is flagged if it is above this."""
         return self._run.threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         return self._run.advance(values, values).thresholds
-
-    def state(self) -> Floats:
-        """The complete state of the watch, events included."""
-        events = [array.astype(np.float64) for array in self._run.state().values()]
-        return np.concatenate([self._run.track, self.tail, *events])
 
 
 # Why the bound holds. Let N of T scores be flagged, H of them held, and K others not lower the threshold. The position

@@ -18,7 +18,7 @@ from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.parameters import check_between, check_integer, choice
 from cometad.registry import register
-from cometad.saving import require_state
+from cometad.saving import Numbered, require_state
 
 KEPT = 1000  # most recent excesses to remember: 8 kB, and a fit of a few milliseconds
 REFIT = 10  # refit the tail once 1 in 10 of the remembered excesses is new
@@ -31,7 +31,7 @@ _LIMITS: dict[str, Callable[[Floats, NDArray[np.bool_], float], float]] = {
 }
 
 
-class Peaks:
+class Peaks(Numbered):
     """The tail above a base, and the limit above which an excess is flagged.
 
     Three departures from the paper. There the limit belongs to the likeliest tail; here it is `predicted_above`, unless
@@ -41,6 +41,9 @@ class Peaks:
     times the promised rate (docs/thresholds.md). There the tail is refitted at every excess; here only once a tenth of
     the remembered excesses is new, because a fit takes milliseconds and fewer new excesses hardly change it.
     """
+
+    # Three are counts: readings, excesses, and excesses since the last fit.
+    numbers = ("base", "limit", "_readings", "_excesses", "_fresh", "_kept")
 
     def __init__(self, state: Floats, rate: float, tail: TailOf = "predicted") -> None:
         fits = HEAD <= len(state) <= HEAD + KEPT and bool((state[2:HEAD] >= 0).all()) and state[3] <= state[2]
@@ -59,10 +62,6 @@ class Peaks:
         peaks = cls(np.concatenate([head, excesses[-KEPT:]]), rate, tail)
         peaks._refit()
         return peaks
-
-    def state(self) -> Floats:
-        """Base, limit, three counts (readings, excesses, excesses since the last fit) and the remembered excesses."""
-        return np.array([self.base, self.limit, self._readings, self._excesses, self._fresh, *self._kept])
 
     @property
     def threshold(self) -> float:
@@ -147,44 +146,33 @@ class Spot:
 
     def watch(self, state: Floats) -> "SpotWatch":
         """A watch that resumes from a state."""
-        return SpotWatch(Peaks(state, self.rate, self.tail))
+        return SpotWatch(state, self.rate, self.tail)
 
 
-class SpotWatch(Watch):
+class SpotWatch(Peaks, Watch):
     """Compares a stream of scores with the tail of earlier ones; created by `Spot.watch`; see `Spot` for an example."""
 
-    def __init__(self, peaks: Peaks) -> None:
-        self._peaks = peaks
-
-    @property
-    def threshold(self) -> float:
-        """The next score is an alarm if it is above this."""
-        return self._peaks.threshold
-
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         thresholds, done = np.empty(len(values)), 0
-        for i in np.flatnonzero(values > self._peaks.base).tolist():
-            self._peaks.skip(i - done)
+        for i in np.flatnonzero(values > self.base).tolist():
+            self.skip(i - done)
             thresholds[done : i + 1] = self.threshold
-            self._peaks.learn_from(float(values[i]), bool(values[i] > thresholds[i]))
+            self.learn_from(float(values[i]), bool(values[i] > thresholds[i]))
             done = i + 1
-        self._peaks.skip(len(values) - done)
+        self.skip(len(values) - done)
         thresholds[done:] = self.threshold
         return thresholds
 
-    def state(self) -> Floats:
-        """The complete state of the watch."""
-        return self._peaks.state()
 
-
-class MovingMean:
+class MovingMean(Numbered):
     """The mean of the last scores, in constant time per score.
 
     It sums differences from one of the scores and recomputes the sum once per round: the mean of equal scores is exact,
     and rounding errors do not accumulate.
     """
+
+    numbers = ("_reference", "_total", "_place", "_scores")  # sum of the differences from it, place of the oldest
 
     def __init__(self, state: Floats) -> None:
         self._reference, self._total, self._place = float(state[0]), float(state[1]), int(state[2])
@@ -199,7 +187,6 @@ class MovingMean:
 
     @property
     def value(self) -> float:
-        """The current mean."""
         return self._reference + self._total / len(self._scores)
 
     def add(self, score: float) -> None:
@@ -209,10 +196,6 @@ class MovingMean:
         self._place = (self._place + 1) % len(self._scores)
         if self._place == 0:
             self._renew()
-
-    def state(self) -> Floats:
-        """Reference, sum of the differences from it, position of the oldest score, and the scores."""
-        return np.array([self._reference, self._total, self._place, *self._scores])
 
     def _renew(self) -> None:
         self._reference = self._scores[-1]
@@ -261,24 +244,20 @@ class DriftingSpot:
         return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate, self.tail))
 
 
-class DriftingSpotWatch(Watch):
+class DriftingSpotWatch(Numbered, Watch):
     """Compares a stream of scores with the tail above their moving mean; created by `DriftingSpot.watch`."""
+
+    numbers = ("_mean", "_peaks")
 
     def __init__(self, mean: MovingMean, peaks: Peaks) -> None:
         self._mean, self._peaks = mean, peaks
 
     @property
     def threshold(self) -> float:
-        """The next score is an alarm if it is above this."""
         return self._mean.value + self._peaks.threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that applies to each score."""
         return np.fromiter((self._follow(score) for score in as_scores(scores).tolist()), np.float64)
-
-    def state(self) -> Floats:
-        """The complete state of the watch."""
-        return np.concatenate([self._mean.state(), self._peaks.state()])
 
     def _follow(self, score: float) -> float:
         threshold, mean = self.threshold, self._mean.value

@@ -5,8 +5,7 @@ rate, `spot.py` peaks over threshold.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +20,6 @@ from cometad.errors import InputError, ParameterError
 from cometad.parameters import check_between, parse, split
 from cometad.registry import register
 
-FACTOR = 3  # a share this many times above or below the promised one is worth a warning
-LEAST = 30  # flagged readings, or promised ones: fewer may be chance
-SOME = 500  # readings: among fewer, a single fault is a large share
-NAMED = 3  # variables, at most
 ROUNDING = 1e-12  # relative; lets 1/3 count as 1/3, although the nearest float is slightly less
 
 
@@ -176,51 +171,3 @@ def expected_per_day(rule: Threshold, period_seconds: float) -> float:
     if rule.rate is None:
         raise ParameterError(f"{rule!r} does not limit flagged readings.")
     return rule.rate * SECONDS_PER_DAY / period_seconds
-
-
-class Promise:
-    """Counts flagged readings, in constant memory, and says when they are far more or fewer than promised."""
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate, self._judged, self._flagged = rate, 0, 0
-        self._blamed: Counter[str] = Counter()
-
-    def push(self, judged: int, blamed: Iterable[str]) -> None:
-        """Count more readings that were judged, and the variable behind each flagged one: "" if it is unknown."""
-        variables = list(blamed)
-        self._judged += judged
-        self._flagged += len(variables)
-        self._blamed.update(name for name in variables if name)
-
-    def warning(self) -> str | None:
-        """What to know if the promise is broken, else None; there is none without a rate."""
-        if self._rate is None:
-            return None
-        promised = self._rate * self._judged
-        if self._judged >= SOME and self._flagged >= LEAST and self._flagged > FACTOR * promised:
-            return (
-                f"{self._share()} of {self._judged:,} readings are flagged, {self._flagged / promised:.2g} times the "
-                f"promised {_percent(self._rate)}{self._because()}. Unless these are faults, the readings are no "
-                "longer like those of training: fit on newer ones."
-            )
-        if promised >= LEAST and FACTOR * self._flagged < promised:
-            return (
-                f"Only {self._share()} of {self._judged:,} readings are flagged, less than a third of the promised "
-                f"{_percent(self._rate)}. The readings vary less than those of training, so faults may go unnoticed: "
-                "fit on newer ones."
-            )
-        return None
-
-    def _share(self) -> str:
-        return _percent(self._flagged / self._judged)
-
-    def _because(self) -> str:
-        names = [name for name, _ in self._blamed.most_common(NAMED)]
-        if not names:
-            return ""
-        before = f"{', '.join(names[:-1])} and " if names[1:] else ""
-        return f", mostly because of {before}{names[-1]}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.alerting.alerts import Change, Event
-    from cometad.alerting.thresholds import Promise
+    from cometad.alerting.watch import Promise
     from cometad.data.quality import Inspection
     from cometad.series import Series
 
@@ -65,7 +65,7 @@ def score(
     source = Source(data, read)
     detector = open_detector(model, rules.threshold, rules.gaps)
 
-    from cometad.alerting.thresholds import Promise
+    from cometad.alerting.watch import Promise
     from cometad.data.quality import Inspection
     from cometad.report.rows import scored_rows
 

@@ -337,7 +337,7 @@ class StreamDates:
                 f"Line {line}: the time {time!r} is not a date with the {which} first. {CORRECT}"
             ) from error
 
-    def facts(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """The state to save as JSON; without what is not known yet."""
         facts = {"date_order": self.order, "times_are": self._kind, "time_unit": self._unit}
         return {name: fact for name, fact in facts.items() if fact is not None}

@@ -10,7 +10,7 @@ from cometad.alerting.alerts import PAUSE, Alerts
 from cometad.alerting.budget import EXTRA, NEARBY, NUMBERS, RATE_STEP, Budget
 from cometad.alerting.severity import MIDDLE, RAREST, ScoreTail
 from cometad.alerting.thresholds import Conformal, Quantile
-from cometad.alerting.tracking import (
+from cometad.alerting.watch import (
     EXTRA_COST,
     FARTHEST,
     FORGET,
@@ -171,7 +171,7 @@ def _lowered(graph: Graph, position: Wire, to: Wire, start: float, spread: float
 
 
 def _cost(graph: Graph, score: Wire, tail: ScoreTail) -> Wire:
-    """What an event that opens with this score costs: `tracking.cost`."""
+    """What an event that opens with this score costs: `watch.cost`."""
     middle, at_start = -math.log(max(MIDDLE, tail.share)), -math.log(tail.share)
     units = (score - tail.start) / tail.scale
     beyond = graph("Log", graph("Relu", units) * tail.shape + 1.0) / tail.shape if tail.shape else units

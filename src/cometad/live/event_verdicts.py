@@ -47,29 +47,28 @@ class Verdicts:
     def __init__(self, run: ExcusingRun, given: Signatures, names: Sequence[str]) -> None:
         self._run, self._given, self._names = run, given, names  # `given` are the signatures of the detector
         self._closed: dict[int, EventSignature] = {}  # the last events, oldest first
-        self._gathering: Gathering | None = None  # of the open event, or of a candidate for one
+        self.gathering: Gathering | None = None  # of the open event, or of a candidate for one
         self._verdicts: dict[int, Verdict] = {}
         self._signatures: dict[int, Signature] = {}  # of the verdicts
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts, by event."""
         return tuple(self._verdicts[number] for number in sorted(self._verdicts))
 
     def see(self, start: int, scores: Scores, changes: Sequence[Change], alerts: AlertRun) -> None:
-        """Gather how events look: these are the scores from step `start` on, `alerts` has just caused `changes`."""
+        """Gather how events look: these are the scores from step `start` on, `alerts` has just caused `changes`.
+
+        Scores without an event or a candidate for one, before or after them, change nothing.
+        """
         since = alerts.since
-        if since is None and not changes and self._gathering is None:  # nothing unusual
-            return
         for change in changes:
             if change.kind == "closed":
                 self.close(change, start, scores)
-        self._gathering = None if since is None else self._gathered(since, start + len(scores.alerts), start, scores)
+        self.gathering = None if since is None else self._gathered(since, start + len(scores.alerts), start, scores)
 
     def close(self, change: Change, start: int = 0, scores: Scores | None = None) -> None:
-        """Remember an event that closed."""
         event = change.event
-        gathering = self._gathering if scores is None else self._gathered(event.start, change.step + 1, start, scores)
+        gathering = self.gathering if scores is None else self._gathered(event.start, change.step + 1, start, scores)
         if gathering is not None:
             self._closed[event.number] = EventSignature(event.number, event.start, event.stop, gathering.signature())
         while len(self._closed) > REMEMBERED:
@@ -78,7 +77,7 @@ class Verdicts:
     def _gathered(self, since: int, stop: int, start: int, scores: Scores) -> Gathering:
         """What was gathered from step `since` up to `stop`, some of it before these scores."""
         rows, errors = self._run.latest
-        gathering = self._gathering
+        gathering = self.gathering
         if gathering is None or gathering.start != since:
             gathering = Gathering(since, *errors.shape[1:])
             gathering.stop = max(since, start)  # a snapshot of an earlier version lacks what came before
@@ -87,7 +86,6 @@ class Verdicts:
         return gathering
 
     def verdict(self, event: object, called: Called | None, alerts: AlertRun) -> Verdict | None:
-        """Take or withdraw a verdict."""
         number = _event_number(event)
         if called is None:
             self._withdraw(number, alerts)
@@ -118,8 +116,8 @@ class Verdicts:
         """The event as it is now: open, closed, or forgotten but for its verdict."""
         _check_exists(number, alerts)
         event = alerts.event
-        if event is not None and event.number == number and self._gathering is not None:
-            return EventSignature(number, event.start, event.stop, self._gathering.signature())
+        if event is not None and event.number == number and self.gathering is not None:
+            return EventSignature(number, event.start, event.stop, self.gathering.signature())
         if number in self._closed:
             return self._closed[number]
         if number in self._verdicts:
@@ -151,10 +149,9 @@ class Verdicts:
         state = with_part("case", packed([one.signature for one in closed])) | with_part("verdict", packed(judged))
         if closed:
             state["case.steps"] = np.array([one[:3] for one in closed], np.int64)
-        return state | ({} if self._gathering is None else with_part("open", self._gathering.state()))
+        return state | ({} if self.gathering is None else with_part("open", self.gathering.state()))
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Restore what `state` returned."""
         sizes = self._run.latest.values.shape[1:]  # views and variables
         case, gathering = part_of(state, "case"), part_of(state, "open")
         closed, judged = unpacked(case, *sizes), unpacked(part_of(state, "verdict"), *sizes)
@@ -165,8 +162,8 @@ class Verdicts:
         self._closed = {number: EventSignature(number, start, stop, seen) for (number, start, stop), seen in pairs}
         self._signatures = dict(zip(self._verdicts, judged, strict=True))
         if gathering:
-            self._gathering = Gathering(0, *sizes)
-            self._gathering.restore(gathering)
+            self.gathering = Gathering(0, *sizes)
+            self.gathering.restore(gathering)
         self._apply()
 
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 from cometad.alerting.alerts import Alerts
-from cometad.alerting.thresholds import Promise
+from cometad.alerting.watch import Promise
 from cometad.checkpoint import restoring
 from cometad.data.cells import StreamNumbers, checked_mark
 from cometad.data.dialect import UTF_8, recognize_encoding
@@ -132,7 +132,6 @@ class InputFeed:
         return self.lines < self.skipped
 
     def position(self) -> dict[str, Any]:
-        """The state to save as JSON."""
         return {"lines": self.lines, "sha256": self._hash.hexdigest(), "first": self._first.copy()}
 
     def play(self, lines: Iterable[str]) -> Iterator[str]:

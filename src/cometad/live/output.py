@@ -48,7 +48,6 @@ class OutputFile:
             raise
 
     def write(self, text: str) -> None:
-        """Append text."""
         content = memoryview(text.encode())
         try:
             while content:
@@ -66,7 +65,6 @@ class OutputFile:
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)
 
     def _go_back(self, position: Mapping[str, Any] | None) -> None:

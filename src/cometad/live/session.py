@@ -18,14 +18,15 @@ import numpy as np
 from cometad.alerting.alerts import Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Floats
-from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
+from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes
 from cometad.data.cells import CORRECT, StreamDates
 from cometad.data.resample import Resampling, summary
 from cometad.data.text import Reading
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
+from cometad.files import write_whole
 from cometad.live.stream import Scored
-from cometad.saving import InvalidState, Table, counted, fact, load_state, of_type, part_of, require_state, saved_state
+from cometad.saving import InvalidState, Table, counted, fact, load_state, of_type, part, require_state, saved_state
 from cometad.series import Order, Series
 
 KIND = "stream snapshot"
@@ -49,6 +50,7 @@ class Ordered:
     kind = "ordered"
     leaves_gaps: ClassVar[bool] = False  # as an empty bin does
     saved: ClassVar[Table] = {}  # facts
+    saved_arrays: ClassVar[Table] = {}
     admitted = 0  # not counted here
 
     def admit(self, reading: Reading) -> Iterable[Reading]:
@@ -69,7 +71,7 @@ class Ordered:
 
     def arrays(self) -> dict[str, Array]:
         """The part of the state to save as arrays."""
-        return {}
+        return saved_state(self, self.saved_arrays)
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Continue from a saved state of a gate of the same kind."""
@@ -78,37 +80,26 @@ class Ordered:
                 "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
             )
         load_state(self, self.saved, facts, dict)
+        load_state(self, self.saved_arrays, arrays, dict)
+        self.check_state()
+
+    def check_state(self) -> None:
+        """Refuse a state that does not fit the gate, and complete one that does."""
 
 
 class _TimedGate(Ordered):
     """A gate that reads the times, and refuses or drops late readings."""
 
-    saved: ClassVar[Table] = {"dropped": fact("_dropped", counted)}
+    saved: ClassVar[Table] = {"dropped": fact("_order.dropped", counted), "": part("_dates")}
     _order: Order
 
     def __init__(self, date_order: str | None) -> None:
         self._dates, self.admitted = StreamDates(date_order), 0
 
-    @property
-    def _dropped(self) -> int:
-        return self._order.dropped
-
-    @_dropped.setter
-    def _dropped(self, count: int) -> None:
-        self._order.dropped = count
-
     def summary(self) -> list[str]:
         """The number of dropped readings, if there are any."""
-        return [f"Dropped {self._dropped:,} late or repeated readings."] if self._dropped else []
-
-    def facts(self) -> dict[str, Any]:
-        """The part of the state to save as JSON."""
-        return super().facts() | self._dates.facts()
-
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Continue from a saved state of a gate of the same kind."""
-        super().restore(facts, arrays)
-        self._dates.restore(facts)
+        dropped = self._order.dropped
+        return [f"Dropped {dropped:,} late or repeated readings."] if dropped else []
 
 
 def _a_time(value: object, name: str) -> Time:
@@ -139,7 +130,6 @@ class Clock(_TimedGate):
         self._last: Time = None
 
     def admit(self, reading: Reading) -> Sequence[Reading]:
-        """The reading, if it is on time."""
         time = self._dates.seconds(reading.time, reading.line)
         if time is None and self._dates.known:
             raise InputError(f"Line {reading.line} has no time, but the readings before it have one. {CORRECT}")
@@ -157,9 +147,8 @@ class Clock(_TimedGate):
         self.admitted += 1
         return (reading if time is None or not self._dates.dated(time) else reading._replace(at=time),)
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Continue from a saved state of a clock."""
-        super().restore(facts, arrays)
+    def check_state(self) -> None:
+        """Refuse a last time that is none; readings up to it are late."""
         try:
             self._order.take(self._dates.seconds(self._last, line=0))
         except InputError as error:
@@ -178,6 +167,7 @@ class Grid(_TimedGate):
     """
 
     leaves_gaps: ClassVar[bool] = True
+    saved_arrays: ClassVar[Table] = {"grid": part("_run")}
 
     def __init__(
         self, resampling: Resampling, names: Sequence[str], late: str = "refuse", date_order: str | None = None
@@ -206,21 +196,13 @@ class Grid(_TimedGate):
         return self._readings(self._run.push(Series(values, self._names, np.array([at]), True)), reading.line)
 
     def finish(self) -> Iterator[Reading]:
-        """The bin that is still open."""
         return self._readings(self._run.finish(), 0)
 
     def summary(self) -> list[str]:
-        """Sentences that sum up what the gate did."""
         return [summary(self._run), *super().summary()]
 
-    def arrays(self) -> dict[str, Array]:
-        """The part of the state to save as arrays."""
-        return {f"grid.{name}": array for name, array in self._run.state().items()}
-
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Continue from a saved state of a grid."""
-        super().restore(facts, arrays)
-        self._run.restore(part_of(arrays, "grid"))
+    def check_state(self) -> None:
+        """Refuse an open bin of other variables."""
         width = self._run.state()["rows"].shape[1]
         require_state(width in (0, len(self._names)), "its open bin has another number of variables")
 
@@ -345,7 +327,8 @@ class Session:
         `position` says in JSON where the input and the output are; a resumed session has it as `session.position`.
         """
         self.position = {} if position is None else dict(position)
-        write(path, self._checkpoint())
+        content = self.snapshot()
+        write_whole(path, lambda temporary: temporary.write_bytes(content))
         if quiet:
             return
         waiting = f"; the scores of the last {len(self._times)} will follow with the next readings"
@@ -353,12 +336,9 @@ class Session:
 
     def snapshot(self) -> bytes:
         """The state of the session as bytes, for `resume_bytes`."""
-        return to_bytes(self._checkpoint())
-
-    def _checkpoint(self) -> Checkpoint:
         facts = {"times": list(self._times), "gate": self.gate.facts(), "position": self.position}
         stream = np.frombuffer(self._stream.snapshot(), np.uint8)
-        return Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays())
+        return to_bytes(Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
 
     def _score_many(self, values: Floats, times: Sequence[Time]) -> Timed:
         scored = self._stream.update(values[0]) if len(values) == 1 else self._stream.update_many(values)

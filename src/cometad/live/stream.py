@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Change, Event, Judged
-from cometad.alerting.tracking import UNKNOWN
 from cometad.alerting.verdicts import Called, Verdict
+from cometad.alerting.watch import UNKNOWN
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
 from cometad.data.gaps import Filled, GapRun, complete
@@ -124,14 +124,18 @@ def _flag(value: object, name: str) -> bool:
     return bool(of_type(value, bool, name))
 
 
+def _last_time(value: object, name: str) -> np.datetime64 | None:
+    return None if value is None else np.datetime64(of_type(value, str, name), "ns")
+
+
 # What a snapshot holds.
 FACTS: Table = {
     "seen": fact("_seen", counted),
     "given": fact("_given", counted),
     "ranked": fact("_ranked", counted),
     "finished": fact("_finished", _flag),
-    "dropped": fact("_dropped", counted),
-    "last_time": fact("_last_time", lambda value, _: value),
+    "dropped": fact("_order.dropped", counted),
+    "last_time": fact("_order.last", _last_time, pack=lambda last: None if last is None else str(last)),
 }
 ARRAYS: Table = {
     "": part("_run"),
@@ -375,22 +379,6 @@ class Stream:
             self.reset()  # not half of one state
             raise
 
-    @property
-    def _last_time(self) -> str | None:
-        return None if self._order.last is None else str(self._order.last)
-
-    @_last_time.setter
-    def _last_time(self, last: str | None) -> None:
-        self._order.last = None if last is None else np.datetime64(of_type(last, str, "last_time"), "ns")
-
-    @property
-    def _dropped(self) -> int:
-        return self._order.dropped
-
-    @_dropped.setter
-    def _dropped(self, count: int) -> None:
-        self._order.dropped = count
-
     def _by_name(self, reading: Any) -> list[float]:
         missing = [name for name in self._names if name not in reading]
         if self._filling is not None and len(missing) < len(self._names):
@@ -424,7 +412,8 @@ class Stream:
         if len(self._waiting):
             times, self._waiting = self._waiting[:count], self._waiting[count:]
         judged = self._judge.push(part.alerts, imputed, times)
-        if self._verdicts is not None:
-            self._verdicts.see(self._given, part, judged.changes, self._judge.alerts)
+        alerts, verdicts = self._judge.alerts, self._verdicts
+        if verdicts is not None and (judged.changes or alerts.since is not None or verdicts.gathering is not None):
+            verdicts.see(self._given, part, judged.changes, alerts)
         self._given += count
         return judged

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cometad.alerting.alerts import Alerts, Event, Level
 from cometad.alerting.budget import Budget
 from cometad.alerting.severity import meaning
-from cometad.alerting.thresholds import Promise
+from cometad.alerting.watch import Promise
 from cometad.arrays import Flags, Floats, Integers
 from cometad.data.gaps import complete
 from cometad.data.quality import findings

@@ -277,7 +277,7 @@ class Recorder:
             self._store.upsert(connection, schema.positions, _reached(requests, receipts))
             for stream, arrivals in admission.arrivals.values():
                 if arrivals.dates is not stream.arrivals.dates:
-                    _change_stream(connection, stream.id, dates=json.dumps(arrivals.dates.facts()))
+                    _change_stream(connection, stream.id, dates=json.dumps(arrivals.dates.state()))
         for stream, arrivals in admission.arrivals.values():
             stream.arrivals = arrivals
         for request, receipt in zip(requests, receipts, strict=True):

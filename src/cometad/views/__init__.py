@@ -2,7 +2,7 @@
 
 In: scaled rows (time, variable). Out: one error per view and variable, and what was expected.
 Equal to the bit: a batch and a stream in chunks of any size, on any number of threads; the order of additions in the
-kernels (tiles, nearest, products, sums, kmeans) decides it. To add a view, write its file and a row in `VIEWS`.
+kernels (tiles, sums, nearest, kmeans) decides it. To add a view, write its file and a row in `VIEWS`.
 """
 
 from typing import TYPE_CHECKING, Any

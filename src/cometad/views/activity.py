@@ -53,11 +53,9 @@ class Activity(SavedView):
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.length
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedActivity:
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         starts = windows_of(usable, self.length, WINDOWS, rng)
         logs = np.empty((len(starts), rows.shape[1]))
         _logs_of(rows, starts, self.length, logs)

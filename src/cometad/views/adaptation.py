@@ -142,7 +142,6 @@ class Follower(Saved):
         return self._panel.fused(self._panel.errors(rows, len(rows) - len(self._scores.kept))).variables
 
     def sizes(self) -> dict[str, int]:
-        """The number of variables."""
         return {"variable": self._panel.width}
 
     def check_state(self) -> None:

@@ -11,8 +11,7 @@ from cometad.compute import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.views.products import DIRECTIONS, Matrix, directions, window_products
-from cometad.views.sums import sum_squared_gaps
+from cometad.views.sums import DIRECTIONS, Matrix, directions, sum_squared_gaps, window_products
 from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 WINDOWS = 10_000  # at most, for the principal components
@@ -60,11 +59,9 @@ class Balance(SavedView):
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.length + 1
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedBalance:
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         windows = cut_windows(rows, windows_of(usable, self.length, WINDOWS, rng), self.length)
         center = windows.mean(axis=0)
         windows -= center

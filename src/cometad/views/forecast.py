@@ -11,7 +11,7 @@ from cometad.compute import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.views.products import Matrix, directions, window_products
+from cometad.views.sums import Matrix, directions, window_products
 from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 EXAMPLES = 10_000  # at most, for the regression
@@ -70,11 +70,9 @@ class Forecast(SavedView):
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.lags + 1
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         starts = windows_of(usable, self.lags + 1, EXAMPLES, rng)
         examples = cut_windows(rows, starts, self.lags + 1)
         basis = directions(examples[:, -1])

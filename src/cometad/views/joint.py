@@ -61,11 +61,9 @@ class Joint(SavedView):
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.length
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedJoint:
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         size = self.length * rows.shape[1]
         limit = min(WINDOWS, max(LEAST_WINDOWS, CELLS // size))
         windows = cut_windows(rows, windows_of(usable, self.length, limit, rng), self.length)

@@ -4,7 +4,7 @@ import numpy as np
 
 from cometad.arrays import Floats, Integers
 from cometad.compute import COMPILES, fused
-from cometad.views.products import window_products
+from cometad.views.sums import window_products
 from cometad.views.tiles import COLUMNS, add_squared_gaps, total_of, zero_line
 
 ROUNDS = 8  # of Lloyd's algorithm: more change nothing

@@ -42,7 +42,6 @@ class Panel:
 
     @cached_property
     def width(self) -> int:
-        """The number of variables."""
         return int(self.alert.shape[2])
 
     @cached_property
@@ -230,13 +229,7 @@ class Tape:
         return known
 
     def clear(self) -> None:
-        """Keep no rows."""
         self._stop = 0
-
-    def restore(self, kept: NDArray[Any]) -> None:
-        """Keep these rows and no others."""
-        self.clear()
-        self.append(kept)
 
 
 def clipped(scaled: Floats32) -> Floats:
@@ -288,7 +281,6 @@ class ViewsRun(Saved):
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:
-        """Number of adaptation steps taken, and how many of them were rolled back."""
         return (0, 0) if self._follower is None else (self._follower.steps, self._follower.rolled_back)
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Scores]:
@@ -331,7 +323,7 @@ class ViewsRun(Saved):
         """Which of the known readings are imputed (time, variable); None if none of them is."""
         if imputed is not None and imputed.any():
             if not self._doubtful:
-                self._imputed.restore(np.zeros((known - len(rows), rows.shape[1]), bool))
+                self._imputed.append(np.zeros((known - len(rows), rows.shape[1]), bool))
             self._doubtful = self._panel.context + len(rows) + 1
         if not self._doubtful:
             return None
@@ -357,7 +349,6 @@ class ViewsRun(Saved):
         return ranking
 
     def finish(self) -> Iterator[Scores]:
-        """End the series; yields the remaining ranking scores."""
         if not self._finished:
             self._finished = True
             ranking = self._rank(self._errors.extend(0), self._seen, 0)

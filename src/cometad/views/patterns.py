@@ -55,11 +55,9 @@ class Patterns(SavedView):
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.length
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedPatterns:
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         patches = cut_windows(rows, windows_of(usable, self.length, PATCHES, rng), self.length)
         uniforms, width = rng.random(self.codes), rows.shape[1]
         codes = np.empty((width, self.codes, self.length))

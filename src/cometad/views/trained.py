@@ -69,11 +69,9 @@ class NetworkView:
 
     @property
     def min_rows(self) -> int:
-        """Readings it needs."""
         return self.window
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedNetworkView":
-        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         seed = int(rng.integers(2**31))
         starts = windows_of(usable, self.window, WINDOWS, rng)
         network = new_network(lambda: self._built(rows.shape[1]), seed, self.device)
@@ -83,7 +81,6 @@ class NetworkView:
         return FittedNetworkView(network, tuple(self.patch_sizes), self.device)
 
     def restore(self, state: Mapping[str, Array]) -> "FittedNetworkView":
-        """The fitted view with a state."""
         variables = int(taken(state, "variables", (1,), np.int64)[0])
         network = restored_network(lambda: self._built(variables), state, self.device)
         return FittedNetworkView(network, tuple(self.patch_sizes), self.device)
@@ -124,5 +121,4 @@ class FittedNetworkView:
         return with_unknown(out, rows, first, self.context)
 
     def state(self) -> Mapping[str, Array]:
-        """Everything that was learned, by name."""
         return {"variables": np.array([self.width]), **to_arrays(self.network)}

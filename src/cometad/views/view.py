@@ -72,7 +72,6 @@ class WindowView:
     saved: ClassVar[Table]
 
     def state(self) -> Mapping[str, Array]:
-        """Everything that was learned, by name."""
         return saved_state(self, self.saved)
 
     def write_known(self, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
@@ -85,11 +84,9 @@ class WindowView:
             self.write(rows, begin, count, expected, out, v)
 
     def errors(self, rows: Floats, first: int) -> Floats:
-        """How far each reading is from what was expected: (time - first, variable)."""
         return self._alone(rows, first, expected=False)
 
     def expected(self, rows: Floats, first: int) -> Floats:
-        """What was expected instead of each reading (time - first, variable); NaN if the view cannot say."""
         return self._alone(rows, first, expected=True)
 
     def _alone(self, rows: Floats, first: int, expected: bool) -> Floats:
