@@ -72,6 +72,15 @@ def test_times_with_a_zone_and_epochs_are_utc(csv_file, tmp_path, text):
     assert "2024-03-01T03:10:00+00:00" in (tmp_path / "out.csv").read_text()
 
 
+def test_nan_in_a_column_of_times_is_an_empty_cell(csv_file):
+    with pytest.raises(InputError, match="The time column 'time' has empty cells"):
+        as_series(read_table(csv_file("time,flow\n1709262600,1\nNaN,2\n")))
+
+
+def test_digits_of_other_scripts_are_text(csv_file):
+    assert read_table(csv_file("flow\n1\n\u0661\n"))["flow"].to_list() == ["1", "\u0661"]
+
+
 def test_a_given_time_column_may_have_any_name(csv_file):
     frame = read_table(csv_file("clock,flow\n1709262600,1\n1709262601,2\n"), time_column="clock")
     assert as_series(frame).names == ("flow",)

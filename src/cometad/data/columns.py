@@ -101,90 +101,79 @@ class TextNumbers:
         return self._dialect.decimal is not None or self.comma is not None or self.point is not None
 
     def converted(
-        self,
-        frame: pl.DataFrame,
-        raw: Callable[[str], pl.Series],
-        place: Callable[[int], str],
-        ahead: Callable[[], None],
+        self, frame: pl.DataFrame, place: Callable[[int], str], ahead: Callable[[], None] = lambda: None
     ) -> pl.DataFrame:
-        """The frame without missing markers, with numbers in the columns that hold nothing else.
+        """The frame without missing markers, with numbers in the columns of text that hold nothing else.
 
-        `raw` returns the text of a column that polars took for numbers, `place` the place of a row, in words. `ahead`
-        looks for the decimal mark in the rest of the file.
+        `place` is the place of a row, in words. `ahead` looks for the decimal mark in the rest of the file.
         """
-        if any(marker.strip().lower() in WORDS for marker in self._dialect.missing):
-            frame = frame.with_columns(raw(column.name) for column in frame if column.dtype == pl.Boolean)
-        texts = {column.name: self._without_missing(column) for column in frame if column.dtype == pl.String}
-        for name, text in texts.items():
-            self._see_comma(name, text)
-        for column in frame:
-            if column.dtype.is_float() and self.point is None:
-                self._see_point(column.name, raw(column.name))
-        made = []
-        for column in frame:
-            if column.name in texts:
-                made.append(self._from_text(texts[column.name], place, ahead))
-            else:
-                made.append(self._from_numbers(column, raw, place))
+        texts = [column for column in frame if column.dtype == pl.String]
+        # Most cells are plain numbers, and their columns tell the decimal mark of the others.
+        made = {text.name: self._from_plain(text, place) for text in texts}
+        others = [self._without_missing(text) for text in texts if made[text.name] is None]
+        for text in others:
+            self._see_comma(text)
+        made |= {text.name: self._from_text(text, place, ahead) for text in others}
         if self._dialect.decimal is None and self.comma is not None and self.point is not None:
             raise InputError(
                 f"'{self._shown}' has numbers with a decimal point and with a decimal comma: {self.point.cell!r} in "
                 f"column {self.point.column!r} and {self.comma.cell!r} in column {self.comma.column!r}.",
                 advice="decimal",
             )
-        return frame.with_columns(made)
+        return frame.with_columns(column for column in made.values() if column is not None)
 
     def _without_missing(self, column: pl.Series) -> pl.Series:
         text = column.str.strip_chars()
         return text.set(text.str.to_lowercase().is_in(list(missing_texts(self._dialect))), None)
 
-    def _from_numbers(
-        self, column: pl.Series, raw: Callable[[str], pl.Series], place: Callable[[int], str]
-    ) -> pl.Series:
-        column = without_marked(column, self._dialect)
-        if column.dtype.is_float() and _large(column).any():
-            _check_text_exact(column, raw(column.name), place)
-        return column
+    def _from_plain(self, text: pl.Series, place: Callable[[int], str]) -> pl.Series | None:
+        """A column of text as numbers, if all its cells are."""
+        missing = text.null_count()
+        integers = text.cast(pl.Int64, strict=False)
+        if missing < len(text) and integers.null_count() == missing:
+            return without_marked(integers, self._dialect)
+        if self._dialect.decimal == ",":  # then 1.234 is no number
+            return None
+        numbers = text.cast(pl.Float64, strict=False)
+        if numbers.null_count() > missing:
+            return None
+        if self.point is None:
+            self._see_point(text)
+        return self._checked(numbers, text, place)
+
+    def _checked(self, numbers: pl.Series, text: pl.Series, place: Callable[[int], str]) -> pl.Series:
+        """Numbers without those that mean a missing reading; refuses integers that a float would round."""
+        numbers = without_marked(numbers.fill_nan(None), self._dialect)
+        large = _large(numbers)
+        suspects = large & text.str.contains(_INTEGER).fill_null(False) if large.any() else large
+        for row in suspects.arg_true():
+            if not is_exact(int(text[row])):
+                raise _not_exact(text.name, text[row].strip(), place(row))
+        return numbers
 
     def _from_text(self, text: pl.Series, place: Callable[[int], str], ahead: Callable[[], None]) -> pl.Series:
-        """A column of text as numbers, if all its cells are; polars leaves " 1.5" and "nan" as text."""
-        known = text.drop_nulls()
-        integers = text.cast(pl.Int64, strict=False)
-        if len(known) and integers.null_count() == text.null_count():
-            return without_marked(integers, self._dialect)
-        for mark in (".", ",") if self._dialect.decimal is None else (self._dialect.decimal,):
-            numbers = (_with_point(text) if mark == "," else text).cast(pl.Float64, strict=False)
-            if numbers.null_count() > text.null_count():
-                continue
-            if mark == "," and not self._is_decimal(known, ahead):
-                break
-            if mark == "." and self.point is None:
-                self._see_point(text.name, known)
-            _check_text_exact(numbers, text, place)
-            return without_marked(numbers, self._dialect)
-        words = known.str.to_lowercase()
-        if len(known) and words.is_in(list(WORDS)).all():
-            return (text.str.to_lowercase() == "true").alias(text.name)
-        return text
+        """The same for a column that was stripped; numbers may have a decimal comma, and words mean booleans."""
+        plain = self._from_plain(text, place)
+        if plain is not None:
+            return plain
+        numbers = _with_point(text).cast(pl.Float64, strict=False)
+        if self._dialect.decimal != "." and numbers.null_count() == text.null_count():
+            if not self.decided:
+                ahead()
+            if self._dialect.decimal is not None or self.comma is not None:
+                return self._checked(numbers, text, place)
+        words = text.str.to_lowercase()
+        return words == "true" if words.drop_nulls().is_in(list(WORDS)).all() else text
 
-    def _is_decimal(self, known: pl.Series, ahead: Callable[[], None]) -> bool:
-        """Whether the commas in a column of numbers are decimal marks."""
-        if self._dialect.decimal is not None or not known.str.contains(",", literal=True).any():
-            return True
-        if not self.decided:
-            ahead()
-        return self.comma is not None
-
-    def _see_comma(self, name: str, text: pl.Series) -> None:
+    def _see_comma(self, text: pl.Series) -> None:
         if self.comma is None and _with_point(text).cast(pl.Float64, strict=False).null_count() == text.null_count():
             known = text.drop_nulls()
             sure = known.filter(known.str.contains(_COMMA) & ~known.str.contains(_EITHER))
-            self.comma = Seen(name, sure[0]) if len(sure) else None
+            self.comma = Seen(text.name, sure[0]) if len(sure) else None
 
-    def _see_point(self, name: str, text: pl.Series) -> None:
-        points = text.drop_nulls()
-        points = points.filter(points.str.contains(".", literal=True))
-        self.point = Seen(name, points[0].strip()) if len(points) else None
+    def _see_point(self, text: pl.Series) -> None:
+        points = text.filter(text.str.contains(".", literal=True))
+        self.point = Seen(text.name, points[0].strip()) if len(points) else None
 
 
 def _with_point(text: pl.Series) -> pl.Series:
@@ -198,16 +187,10 @@ def _large(numbers: pl.Series) -> pl.Series:
     return (numbers.abs() >= 2**53).fill_null(False)  # 2**53 + 1 was rounded to 2**53
 
 
-def _check_text_exact(numbers: pl.Series, text: pl.Series, place: Callable[[int], str]) -> None:
-    """Refuse integers that a float would round; `text` is how the numbers are written."""
-    suspects = _large(numbers) & text.str.contains(_INTEGER).fill_null(False)
-    for row in suspects.arg_true():
-        if not is_exact(int(text[row])):
-            raise InputError(
-                f"Column {text.name!r} has {text[row].strip()} in {place(row)}, an integer too large to be exact.",
-                advice="too large",
-                name=text.name,
-            )
+def _not_exact(name: str, number: object, place: str) -> InputError:
+    return InputError(
+        f"Column {name!r} has {number} in {place}, an integer too large to be exact.", advice="too large", name=name
+    )
 
 
 # -- times ---
@@ -365,16 +348,11 @@ def _check_size(column: pl.Series, block: Part) -> None:
 
 def _check_exact(column: pl.Series, block: Part) -> None:
     """Refuse integers that a float would round."""
-    # As floats, because polars cannot compare a narrow or unsigned integer with a wide one; 2**53 + 1 becomes 2**53.
-    large = (column.cast(pl.Float64).abs() >= 2**53).fill_null(False)
-    for row in large.arg_true():
+    # As floats, because polars cannot compare a narrow or unsigned integer with a wide one.
+    for row in _large(column.cast(pl.Float64)).arg_true():
         value = column[row]
         if value == int(value) and not is_exact(int(value)):
-            raise InputError(
-                f"Column {column.name!r} has {int(value)} in {block.place(row)}, an integer too large to be exact.",
-                advice="too large",
-                name=column.name,
-            )
+            raise _not_exact(column.name, int(value), block.place(row))
 
 
 def _is_counter(parts: Iterable[pl.Series]) -> bool:

@@ -109,26 +109,16 @@ class TextTable:
         return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
     def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
-        text = self._separator.join(f"c{column}" for column in range(len(names))).encode()
-        text = b"\n".join([text, first.text + block.text])
-        # Infer types from all rows: a word in the last row then makes the column text instead of failing halfway.
-        frame = pl.read_csv(
-            text,
-            separator=self._separator,
-            infer_schema_length=None,
-            infer_schema=self._dialect.decimal != ",",  # with a given decimal comma, 1.234 is no number
-        )
+        header = self._separator.join(f"c{column}" for column in range(len(names))).encode()
+        text = b"".join([header, b"\n", first.text, block.text])
+        frame = pl.read_csv(text, separator=self._separator, infer_schema=False)
+        del text  # a copy of the file
         if len(frame) != first.length + block.length:  # never lose or invent a reading
             raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
         frame.columns = names
-
-        def raw(name: str) -> pl.Series:
-            column = names.index(name)
-            return pl.read_csv(text, separator=self._separator, columns=[column], infer_schema=False)[:, 0].alias(name)
-
-        kept = [raw(name).str.strip_chars() for name in self._text if name in names]
-        numbers = self._numbers.converted(frame.drop(column.name for column in kept), raw, place, self._look_ahead)
-        return numbers.with_columns(kept).select(names) if kept else numbers
+        kept = frame.select(name for name in self._text if name in names)
+        numbers = self._numbers.converted(frame.drop(kept.columns), place, self._look_ahead)
+        return numbers.with_columns(kept.select(pl.all().str.strip_chars())).select(names)
 
     def _look_ahead(self) -> None:
         """Read on until a number shows the decimal mark of the file."""

@@ -161,9 +161,7 @@ def _with_own_numbers(rows: pl.DataFrame, dialect: Dialect, shown: str) -> pl.Da
     texts = [column for column in rows if column.dtype == pl.String and _starts_with_a_number(column)]
     if not texts:
         return rows
-    numbers = TextNumbers(dialect, shown).converted(
-        pl.DataFrame(texts), lambda name: rows[name], lambda row: f"'{shown}'", lambda: None
-    )
+    numbers = TextNumbers(dialect, shown).converted(pl.DataFrame(texts), lambda row: f"'{shown}'")
     return rows.with_columns(numbers)
 
 
