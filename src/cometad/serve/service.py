@@ -27,7 +27,7 @@ from cometad.serve.members import Fenced, Members, Moved, SharedMembers
 from cometad.serve.models import StreamSettings, StreamState
 from cometad.serve.notify.notifications import Notifications, notifiers_of
 from cometad.serve.recorder import Recorder
-from cometad.serve.scorer import FreshScores, LiveScorer
+from cometad.serve.scorer import LiveScorer
 from cometad.serve.settings import Settings
 from cometad.serve.sharing import StreamSharing
 from cometad.serve.sources import Connections, reject, stored_position
@@ -64,7 +64,8 @@ class Service:
             self.store, settings, notifiers, self.streams, self.figures, self.members.in_charge
         )
         self.scorer = LiveScorer(self.store, self._tell_state)
-        self.recorder = Recorder(self.store, self.streams, self.members, self.scorer, self.notifications.outbox)
+        outbox = self.notifications.outbox
+        self.recorder = Recorder(self.store, self.streams, self.members, self.scorer, outbox, self.figures)
         self.sharing = StreamSharing(
             self.store, self.streams, self.members, self.recorder, self.scorer, self._restored, self._lock
         )
@@ -72,7 +73,8 @@ class Service:
         self.demo = DemoPlant(self.streams, self.detectors, self.recorder, self.put_stream)
         self.fleet = FleetStreams(settings.fleet, self.streams, self.detectors, self.put_stream)
         self.watchers = self.scorer.watchers
-        self.watchers += [self._tell, *(copies.add for copies in self.notifications.copies)]
+        self.watchers += [self.figures.scored, self.listeners.scored]
+        self.watchers += [copies.add for copies in self.notifications.copies]
         self.figures.watch(self._gauges, self._streams_shown)
         self.ready = self._started = False
 
@@ -165,14 +167,6 @@ class Service:
         with self.store.read() as connection:
             return connection.execute(select(func.count()).select_from(schema.streams)).scalar_one()
 
-    def _tell(self, scores: FreshScores) -> None:
-        stream = scores.stream
-        self.figures.scored(len(scores.ats), scores.waited)
-        self.listeners.points(stream, scores.ats, scores.cells)
-        for change, event in scores.events:
-            self.figures.count("events", change)
-            self.listeners.news("event", stream.name, {**event.model_dump(), "change": change})
-
     def _gauges(self) -> dict[str, float]:
         return {
             "streams": len(self.streams),
@@ -220,10 +214,7 @@ class Service:
         return found
 
     async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
-        """Take readings; returns once they are on disk. Raises `Busy` if too much is waiting."""
-        receipt = await asyncio.wrap_future(self.recorder.submit(batches, position))
-        self.figures.received(receipt)
-        return receipt
+        return await self.recorder.receive(batches, position)
 
     def last_time(self, stream: str) -> float | None:
         """The time of the last reading of a stream."""
