@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Timeout
 from cometad.connect.contract import Unavailable
 from cometad.errors import ModelFileError, OutputError, ParameterError, needs_extra
 from cometad.serve.settings import Settings
+from cometad.serve.storage import schema
 
 FILE = "cometad.sqlite"
 CONNECTIONS = 50  # more than there are threads that answer requests
@@ -65,13 +66,17 @@ class Store:
         newest = int(scripts.get_current_head() or 0)
         with self.write() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
-            if found is not None and not (found.isdecimal() and int(found) <= newest):
+            config = _config()
+            config.attributes["connection"] = connection
+            if found is None:
+                schema.metadata.create_all(connection)
+                command.stamp(config, "head")
+            elif found.isdecimal() and int(found) <= newest:
+                command.upgrade(config, "head")
+            else:
                 raise ModelFileError(
                     f"The data has format {found}, but this cometad reads formats up to {newest}. Upgrade cometad."
                 )
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
         return newest
 
     def claim(self) -> None:
