@@ -135,9 +135,7 @@ def events_of(
     if stop < EVER:
         query = query.where(table.c.start_at <= stop)
     newest = query.order_by(table.c.opened_at.desc(), table.c.stream_id, table.c.number.desc()).limit(limit)
-    with store.read() as connection:
-        rows = connection.execute(newest).all()
-    return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
+    return [event_of(row, known[row.stream_id]) for row in store.rows(newest) if row.stream_id in known]
 
 
 def similar_events(

@@ -119,7 +119,6 @@ class LastScores:
 
     @property
     def flagged_share(self) -> float:
-        """The share of flagged scores."""
         return self._flagged / min(self.count, RECENT) if self.count else 0.0
 
 
@@ -196,23 +195,19 @@ class LiveStream:
         return stream
 
     def change(self, **facts: Any) -> None:
-        """Replace fields of the row."""
         with _rows:
             self.row = replace(self.row, **facts)
 
     @property
     def id(self) -> int:
-        """Its number in the database."""
         return self.row.id
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.row.name
 
     @property
     def settings(self) -> StreamSettings:
-        """Its settings."""
         return self.row.settings
 
     @property

@@ -95,7 +95,6 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="cometad-recorder", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def close_intake(self) -> None:

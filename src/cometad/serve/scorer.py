@@ -53,7 +53,6 @@ class Stored:
         return any(vars(self).values())
 
     def add(self, other: "Stored") -> None:
-        """Add what else to store."""
         for name, rows in vars(other).items():
             getattr(self, name).extend(rows)
 

@@ -90,9 +90,7 @@ class Service:
         alone = self.members.alone
         if alone:
             self.detectors.close_interrupted_fits()
-        with self.store.read() as connection:
-            rows = connection.execute(select(schema.streams).order_by(schema.streams.c.id)).all()
-        for row in rows:
+        for row in self.store.rows(select(schema.streams).order_by(schema.streams.c.id)):
             self.streams[row.name] = self._restored(row)
         if alone:  # others open the streams whose readings they get
             self.members.take(list(self.streams.values()))
@@ -163,9 +161,7 @@ class Service:
         self.store.close()
 
     def count_streams(self) -> int:
-        """How many streams are stored."""
-        with self.store.read() as connection:
-            return connection.execute(select(func.count()).select_from(schema.streams)).scalar_one()
+        return int(self.store.value(select(func.count()).select_from(schema.streams)))
 
     def _gauges(self) -> dict[str, float]:
         return {
@@ -203,7 +199,6 @@ class Service:
     # -- readings ---------------------------------------------------------------------------------------------------
 
     def layout(self, stream: str) -> Layout:
-        """The fields that readings of a stream must have."""
         return self._known(stream).layout
 
     def _known(self, name: str) -> LiveStream:
@@ -217,27 +212,21 @@ class Service:
         return await self.recorder.receive(batches, position)
 
     def last_time(self, stream: str) -> float | None:
-        """The time of the last reading of a stream."""
         return self._known(stream).arrivals.last_at
 
     def position(self, connection: str) -> Any:
-        """How far a source was read."""
         return stored_position(self.store, connection)
 
     async def reject(self, connection: str, messages: Sequence[Rejection]) -> None:
-        """Set messages aside that cannot be used; returns once they are on disk."""
         await asyncio.to_thread(reject, self.store, connection, messages)
 
     async def share(self, connection: str, parts: int) -> int:
-        """How many of the parts of a source this process should read."""
         return await asyncio.to_thread(self.members.share, connection, parts)
 
     async def take_part(self, connection: str, part: int) -> bool:
-        """Take a part of a source, if no other process has it."""
         return await asyncio.to_thread(self.members.take_part, connection, part)
 
     async def leave_part(self, connection: str, part: int, streams: Collection[str]) -> None:
-        """Leave a part of a source and the streams it feeds to other processes."""
         await asyncio.to_thread(self.sharing.leave_part, connection, part, streams)
 
     def _used(self) -> Counter[str]:
@@ -247,7 +236,6 @@ class Service:
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def stream(self, name: str) -> LiveStream:
-        """A stream by its name."""
         found = self.streams.get(name) or self.sharing.find(name)
         if found is None:
             raise Missing(f"There is no stream {name!r}. Create it with PUT /v1/streams/{name}.")
@@ -426,8 +414,7 @@ class Service:
         stream = next((one for one in list(self.streams.values()) if str(one.id) == stream_id), None)
         if stream is not None:
             own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == int(number))
-            with self.store.read() as connection:
-                row = connection.execute(select(schema.events).where(own)).one_or_none()
+            row = self.store.row(select(schema.events).where(own))
             if row is not None:
                 return stream, row
         raise Missing(f"There is no event {event_id!r}.")

@@ -10,7 +10,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import Connection, Delete, Engine, Select, Table, Update, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
@@ -58,7 +58,6 @@ class Store:
 
     @classmethod
     def of(cls, settings: Settings) -> "Store":
-        """The database that settings name."""
         return cls(settings.database) if settings.database else cls.in_folder(settings.data_dir)
 
     def _upgrade(self) -> int:
@@ -107,6 +106,25 @@ class Store:
         """A transaction: everything in it is on disk once it ends, or nothing."""
         with storage_errors(), self._writing.begin() as connection:
             yield connection
+
+    def rows(self, query: Select[Any]) -> Sequence[Any]:
+        with self.read() as connection:
+            return connection.execute(query).all()
+
+    def row(self, query: Select[Any]) -> Any:
+        """The only row of a query; None if there is none."""
+        with self.read() as connection:
+            return connection.execute(query).one_or_none()
+
+    def value(self, query: Select[Any]) -> Any:
+        """The first value of a query; None if there is no row."""
+        with self.read() as connection:
+            return connection.execute(query).scalar()
+
+    def change(self, statement: Update | Delete) -> int:
+        """Run a statement in a transaction of its own; returns how many rows it changed."""
+        with self.write() as connection:
+            return connection.execute(statement).rowcount
 
     def upsert(self, connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         """Insert rows that all have the same columns; rows with a known primary key are replaced."""
