@@ -189,12 +189,12 @@ class Service:
                 stream.source = connection
                 self._tell_state(stream)
 
-    def describe(self, stream: LiveStream, recent: int = 0) -> dict[str, Any]:
-        """How a stream is now, as `StreamState`; with `recent`, also its last scores."""
+    def describe(self, stream: LiveStream, recent: int = 0) -> StreamState:
+        """How a stream is now; with `recent`, also its last scores."""
         return stream.describe(self.scorer.lag(stream) or 0.0, recent)
 
     def _tell_state(self, stream: LiveStream) -> None:
-        self.listeners.news("stream", stream.name, StreamState(**self.describe(stream)).model_dump(exclude={"recent"}))
+        self.listeners.news("stream", stream.name, self.describe(stream).model_dump(exclude={"recent"}))
 
     # -- readings ---------------------------------------------------------------------------------------------------
 
