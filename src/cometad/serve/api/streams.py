@@ -10,9 +10,8 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from cometad.alerting.alerts import Level
 from cometad.serve.api.guards import EventName, From, ServiceOf, StreamName, To, answers, may, moment
-from cometad.serve.events import events_of
 from cometad.serve.explaining import variables_between
-from cometad.serve.history_queries import event_details, export_parquet, scores_between
+from cometad.serve.history_queries import event_details, events_of, export_parquet, scores_between
 from cometad.serve.live_stream import EVER, LiveStream
 from cometad.serve.models import (
     MOST_POINTS,
