@@ -178,7 +178,7 @@ def test_a_failed_transaction_leaves_nothing(store):
         assert chunk_count(connection, schema.scores) == 0
 
 
-def test_the_migrations_create_exactly_the_tables_of_the_schema(store):
+def test_a_new_database_has_exactly_the_tables_of_the_schema(store):
     with store.engine.connect() as connection:
         differences = compare_metadata(MigrationContext.configure(connection), schema.metadata)
     assert differences == []

@@ -36,6 +36,18 @@ def test_data_of_format_1_is_upgraded_to_the_newest_format(folder):
         assert not any(connection.execute(select(schema.metadata.tables[name])).all() for name in added)
 
 
+def test_upgraded_data_has_the_same_tables_as_new_data(folder):
+    Store.in_folder(folder).close()
+    Store.in_folder(folder / "new").close()
+    assert tables_in(folder) == tables_in(folder / "new")
+
+
+def tables_in(folder):
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        found = database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    return sorted((kind, name, " ".join((sql or "").split())) for kind, name, sql in found)
+
+
 def test_a_stream_of_format_1_goes_on_as_if_nothing_had_happened(folder):
     new = plant(50, seed=3)
     with closing(Service(Settings(data_dir=folder))) as service:

@@ -56,7 +56,6 @@ class KafkaSource(ConnectedSource):
         await self.parts()
 
     async def pull(self, intake: Intake) -> None:
-        """Read this process's share of the partitions."""
         await read_parts(self, intake)
 
     async def parts(self) -> int:
@@ -74,7 +73,6 @@ class KafkaSource(ConnectedSource):
         await self._link.pull()
 
     async def read(self, part: int, intake: Intake) -> None:
-        """Read a partition until cancelled."""
         link = self._link
         offset = await self._first(part, intake)
         try:

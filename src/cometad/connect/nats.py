@@ -87,7 +87,6 @@ class NatsSource(ConnectedSource):
         self._filters = _filters(self._info.config, self._subject)
 
     async def pull(self, intake: Intake) -> None:
-        """Read this process's share of the parts."""
         await read_parts(self, intake)
 
     async def _connected(self) -> Any:
@@ -171,15 +170,12 @@ class NatsSource(ConnectedSource):
     # -- parts -------------------------------------------------------------------------------------------------------
 
     async def parts(self) -> int:
-        """The number of parts of the stream."""
         return len(self._filters)
 
     async def ended(self) -> None:
-        """Wait until the client loses its connection."""
         await self._closed.wait()
 
     async def read(self, part: int, intake: Intake) -> None:
-        """Read a part until cancelled."""
         subject = self._filters[part]
         created, position = self._info.created.isoformat(), await asyncio.to_thread(lambda: intake.position)
         same = position is not None and position["created"] == created  # otherwise the stream was recreated

@@ -3,22 +3,20 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, update
 
 from cometad.alerting.alerts import Change
 from cometad.alerting.severity import DIGITS, meaning
 from cometad.arrays import Floats
-from cometad.serve.live_stream import EVER, LiveStream, top_of
-from cometad.serve.models import EventSummary, Similar
+from cometad.serve.live_stream import LiveStream, top_of
+from cometad.serve.models import EventSummary
 from cometad.serve.storage import schema
-from cometad.serve.storage.store import Store
 
 NOT_LEARNED = "The event is older than the settings of the stream, so the verdict was stored but not learned."
-ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 _SAME = ("number", "start", "stop", "peak", "steps", "level", "new_level", "peak_score", "threshold", "severity")
 _TIMES = {"start_time": "start_at", "stop_time": "stop_at", "peak_time": "peak_at"}
 
@@ -108,64 +106,3 @@ def event_of(row: Any, stream: LiveStream) -> EventSummary:
 def _meaning(found: float, stream: LiveStream) -> dict[str, Any]:
     often = meaning(found, math.nan if stream.period is None else stream.period)
     return {"rarity": round(10 ** (DIGITS * found)), "meaning": f"Normal operation reaches this {often}."}
-
-
-def events_of(
-    store: Store,
-    streams: Mapping[str, LiveStream],
-    stream: LiveStream | None,
-    state: str | None,
-    level: str | None,
-    start: float,
-    stop: float,
-    limit: int,
-) -> list[EventSummary]:
-    """The events of one stream or of all, newest first."""
-    table = schema.events
-    known = {one.id: one for one in list(streams.values())}
-    query = select(table)
-    if stream is not None:
-        query = query.where(table.c.stream_id == stream.id)
-    if state is not None:
-        query = query.where(table.c.closed_at.is_(None) if state == "open" else table.c.closed_at.is_not(None))
-    if level is not None:
-        query = query.where(table.c.level == level)
-    if start > -EVER:
-        query = query.where(table.c.stop_at >= start)
-    if stop < EVER:
-        query = query.where(table.c.start_at <= stop)
-    newest = query.order_by(table.c.opened_at.desc(), table.c.stream_id, table.c.number.desc()).limit(limit)
-    with store.read() as connection:
-        rows = connection.execute(newest).all()
-    return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
-
-
-def similar_events(
-    connection: Connection, streams: Mapping[str, LiveStream], stream: LiveStream, row: Any
-) -> list[Similar]:
-    """Events of streams with the same variables that looked alike, by the angle between their profiles."""
-    table = schema.events
-    same = {one.id: one.name for one in list(streams.values()) if one.layout.names == stream.layout.names}
-    others = select(table).where(table.c.stream_id.in_(same), table.c.opened_at < row.opened_at)
-    found = connection.execute(others.order_by(table.c.opened_at.desc()).limit(AMONG)).all()
-    own = np.frombuffer(row.profile, "<f4")
-    found = [one for one in found if len(one.profile) == len(row.profile)]
-    if not found or not len(own):
-        return []
-    profiles = np.array([np.frombuffer(one.profile, "<f4") for one in found], np.float64)
-    lengths = np.linalg.norm(profiles, axis=1) * np.linalg.norm(own)
-    angles = np.divide(profiles @ own, lengths, out=np.zeros(len(found)), where=lengths > 0)
-    foreign = np.array([one.stream_id != row.stream_id for one in found])
-    best = np.lexsort((foreign, -angles.round(2)))[:ALIKE].tolist()  # equally similar ones: of the same stream first
-    return [
-        Similar(
-            id=f"{found[i].stream_id}-{found[i].number}",
-            stream=same[found[i].stream_id],
-            similarity=float(angles[i]),
-            start_time=found[i].start_at,
-            level=found[i].level,
-            severity=found[i].severity,
-            verdict=found[i].verdict,
-        )
-        for i in best
-    ]

@@ -61,17 +61,15 @@ def keep_explanation(store: Store, stream: LiveStream, row: Any) -> Explained | 
     if row.closed_at is not None:
         own = (schema.events.c.stream_id == row.stream_id) & (schema.events.c.number == row.number)
         kept = "null" if explanation is None else explanation.model_dump_json()
-        with store.write() as connection:
-            connection.execute(update(schema.events).where(own).values(explanation=kept))
+        store.change(update(schema.events).where(own).values(explanation=kept))
     return explanation
 
 
-def unexplained(store: Store, streams: Collection[int], most: int) -> list[Any]:
+def unexplained(store: Store, streams: Collection[int], most: int) -> Sequence[Any]:
     """Closed events of streams whose explanation was not looked for yet, oldest first."""
     table = schema.events
     open_ends = table.c.explanation.is_(None) & table.c.closed_at.is_not(None) & table.c.stream_id.in_(streams)
-    with store.read() as connection:
-        return list(connection.execute(select(table).where(open_ends).order_by(table.c.closed_at).limit(most)))
+    return store.rows(select(table).where(open_ends).order_by(table.c.closed_at).limit(most))
 
 
 def _explained(

@@ -1,6 +1,8 @@
 """What people ask about the past of a stream: scores, events with their explanations, and files of both."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -8,10 +10,10 @@ from sqlalchemy import Connection, Table, func, select
 
 from cometad.errors import InputError
 from cometad.report.contents import thin
-from cometad.serve.events import event_of, similar_events
+from cometad.serve.events import event_of
 from cometad.serve.explaining import keep_explanation
-from cometad.serve.live_stream import LiveStream
-from cometad.serve.models import EventDetails, ScoreHistory
+from cometad.serve.live_stream import EVER, LiveStream
+from cometad.serve.models import EventDetails, EventSummary, ScoreHistory, Similar
 from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, by_time
@@ -19,6 +21,7 @@ from cometad.serve.storage.store import Store
 
 MOST_BYTES = 200e6  # of one export
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
+ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> ScoreHistory:
@@ -36,6 +39,65 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
         thresholds=cells[chosen, 1].tolist(),
         flags=cells[chosen, 2].astype(int).tolist(),
     )
+
+
+def events_of(
+    store: Store,
+    streams: Mapping[str, LiveStream],
+    stream: LiveStream | None,
+    state: str | None,
+    level: str | None,
+    start: float,
+    stop: float,
+    limit: int,
+) -> list[EventSummary]:
+    """The events of one stream or of all, newest first."""
+    table = schema.events
+    known = {one.id: one for one in list(streams.values())}
+    query = select(table)
+    if stream is not None:
+        query = query.where(table.c.stream_id == stream.id)
+    if state is not None:
+        query = query.where(table.c.closed_at.is_(None) if state == "open" else table.c.closed_at.is_not(None))
+    if level is not None:
+        query = query.where(table.c.level == level)
+    if start > -EVER:
+        query = query.where(table.c.stop_at >= start)
+    if stop < EVER:
+        query = query.where(table.c.start_at <= stop)
+    newest = query.order_by(table.c.opened_at.desc(), table.c.stream_id, table.c.number.desc()).limit(limit)
+    return [event_of(row, known[row.stream_id]) for row in store.rows(newest) if row.stream_id in known]
+
+
+def similar_events(
+    connection: Connection, streams: Mapping[str, LiveStream], stream: LiveStream, row: Any
+) -> list[Similar]:
+    """Events of streams with the same variables that looked alike, by the angle between their profiles."""
+    table = schema.events
+    same = {one.id: one.name for one in list(streams.values()) if one.layout.names == stream.layout.names}
+    others = select(table).where(table.c.stream_id.in_(same), table.c.opened_at < row.opened_at)
+    found = connection.execute(others.order_by(table.c.opened_at.desc()).limit(AMONG)).all()
+    own = np.frombuffer(row.profile, "<f4")
+    found = [one for one in found if len(one.profile) == len(row.profile)]
+    if not found or not len(own):
+        return []
+    profiles = np.array([np.frombuffer(one.profile, "<f4") for one in found], np.float64)
+    lengths = np.linalg.norm(profiles, axis=1) * np.linalg.norm(own)
+    angles = np.divide(profiles @ own, lengths, out=np.zeros(len(found)), where=lengths > 0)
+    foreign = np.array([one.stream_id != row.stream_id for one in found])
+    best = np.lexsort((foreign, -angles.round(2)))[:ALIKE].tolist()  # equally similar ones: of the same stream first
+    return [
+        Similar(
+            id=f"{found[i].stream_id}-{found[i].number}",
+            stream=same[found[i].stream_id],
+            similarity=float(angles[i]),
+            start_time=found[i].start_at,
+            level=found[i].level,
+            severity=found[i].severity,
+            verdict=found[i].verdict,
+        )
+        for i in best
+    ]
 
 
 def event_details(service: Service, event_id: str) -> EventDetails:

@@ -22,7 +22,7 @@ from cometad.data.text import Layout
 from cometad.detector import Detector
 from cometad.errors import ParameterError
 from cometad.live.session import EARLIEST, LATEST, Grid, Ordered, Session
-from cometad.serve.models import EventSummary, StreamSettings, Top
+from cometad.serve.models import EventSummary, Recent, State, StreamSettings, StreamState, Top
 from cometad.serve.storage import schema
 
 RECENT = 1024  # scores kept in memory
@@ -119,7 +119,6 @@ class LastScores:
 
     @property
     def flagged_share(self) -> float:
-        """The share of flagged scores."""
         return self._flagged / min(self.count, RECENT) if self.count else 0.0
 
 
@@ -196,23 +195,19 @@ class LiveStream:
         return stream
 
     def change(self, **facts: Any) -> None:
-        """Replace fields of the row."""
         with _rows:
             self.row = replace(self.row, **facts)
 
     @property
     def id(self) -> int:
-        """Its number in the database."""
         return self.row.id
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.row.name
 
     @property
     def settings(self) -> StreamSettings:
-        """Its settings."""
         return self.row.settings
 
     @property
@@ -255,7 +250,7 @@ class LiveStream:
         """Whether a reading may have this time: bins have dates, which are not written for every number."""
         return -EVER <= at <= EVER if self.settings.resample is None else EARLIEST <= at < LATEST
 
-    def state(self, now: float) -> tuple[str, str | None]:
+    def state(self, now: float) -> tuple[State, str | None]:
         """One word for how the stream is, and why if it is paused, disconnected or silent."""
         if self.row.paused:
             return "paused", self.row.reason
@@ -365,33 +360,33 @@ class LiveStream:
             scoring.drift_at = count
         return scoring.drift
 
-    def describe(self, lag: float, recent: int = 0) -> dict[str, Any]:
-        """How the stream is now, as `StreamState`; `lag` is how long its oldest unscored reading has waited."""
+    def describe(self, lag: float, recent: int = 0) -> StreamState:
+        """How the stream is now; `lag` is how long its oldest unscored reading has waited."""
         state, reason = self.state(time.time())
         arrivals, shown = self.arrivals, self.shown
-        found: dict[str, Any] = {
-            "name": self.name,
-            "detector": self.settings.detector,
-            "state": state,
-            "reason": reason,
-            "readings": arrivals.next_seq,
-            "late": arrivals.late,
-            "repeated": arrivals.repeated,
-            "last_time": shown.at,
-            "last_received": arrivals.last_received,
-            "open_event": shown.open_event,
-            "events": shown.events,
-            "budget": self.budget,
-            "budget_reduced": self.budget_reduced,
-            "lag": lag,
+        return StreamState(
+            name=self.name,
+            detector=self.settings.detector,
+            state=state,
+            reason=reason,
+            readings=arrivals.next_seq,
+            late=arrivals.late,
+            repeated=arrivals.repeated,
+            last_time=shown.at,
+            last_received=arrivals.last_received,
+            open_event=shown.open_event,
+            events=shown.events,
+            budget=self.budget,
+            budget_reduced=self.budget_reduced,
+            lag=lag,
+            recent=self._recent(recent) if recent else None,
             **self.numbers(),
-        }
-        if recent:
-            ats, cells = self.scoring.last.last(recent)
-            cells = cells.round(4)  # enough for a small chart
-            found["recent"] = {"times": ats.round(3), "scores": cells[:, 0], "thresholds": cells[:, 1]}
-            found["recent"] = {name: column.tolist() for name, column in found["recent"].items()}
-        return found
+        )
+
+    def _recent(self, count: int) -> Recent:
+        ats, cells = self.scoring.last.last(count)
+        cells = cells.round(4)  # enough for a small chart
+        return Recent(times=ats.round(3).tolist(), scores=cells[:, 0].tolist(), thresholds=cells[:, 1].tolist())
 
 
 def resampling_of(settings: StreamSettings) -> Resampling | None:

@@ -19,7 +19,6 @@ class LoopThread:
         self.ended = threading.Event()  # once every task has come to its end
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self, within: float | None = None) -> None:

@@ -151,7 +151,6 @@ class SharedMembers(Members):
     # -- membership -------------------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Join as a new member."""
         if self.id is not None:
             return
         with self._lock:
@@ -159,7 +158,6 @@ class SharedMembers(Members):
                 self._join()
 
     def start(self, fenced: Callable[[], None]) -> None:
-        """Start the heartbeat in a thread of its own."""
         self._fenced = fenced
         self._regular.start()
 
@@ -181,7 +179,6 @@ class SharedMembers(Members):
         self._bury()
 
     def leave(self) -> None:
-        """Release all streams and parts, and stop."""
         self._regular.stop()
         with self._lock, suppress(CometadError, SQLAlchemyError):  # others notice by the lock
             if self.id is not None:
@@ -247,29 +244,23 @@ class SharedMembers(Members):
                     _log.warning("process died", process=row.name)
 
     def _ids(self) -> list[int]:
-        with self._store.read() as connection:
-            return list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
+        return [row.id for row in self._store.rows(select(schema.members.c.id).order_by(schema.members.c.id))]
 
     @property
     def alone(self) -> bool:
-        """Whether this is the only member."""
         return self._ids() == [self.id]
 
     @property
     def leads(self) -> bool:
-        """Whether this member is the oldest."""
         return self._ids()[:1] == [self.id]
 
     def in_charge(self, streams: Collection[int]) -> Collection[int]:
-        """Its own streams and, for the oldest member, those of nobody."""
         table, members = schema.streams, self._ids()
-        with self._store.read() as connection:
-            rows = connection.execute(select(table.c.id, table.c.owner).where(table.c.id.in_(streams))).all()
+        rows = self._store.rows(select(table.c.id, table.c.owner).where(table.c.id.in_(streams)))
         leads = members[:1] == [self.id]
         return {row.id for row in rows if row.owner == self.id or (leads and row.owner not in members)}
 
     def fence(self, connection: Connection) -> None:
-        """Lock the row of this member."""
         own = select(schema.members.c.id).where(schema.members.c.id == self.id)
         # A heartbeat does not wait for this lock, but deleting the row does.
         if connection.execute(own.with_for_update(read=True, key_share=True)).one_or_none() is None:
@@ -322,8 +313,7 @@ class SharedMembers(Members):
         names = {stream.id: stream.name for stream in streams}
         table, members = schema.streams, schema.members
         query = select(table.c.id, members.c.name).join_from(table, members, table.c.owner == members.c.id)
-        with self._store.read() as connection:
-            rows = connection.execute(query.where(table.c.id.in_(names))).all()
+        rows = self._store.rows(query.where(table.c.id.in_(names)))
         places = {row.id: row.name for row in rows}
         return {name: Elsewhere(name, places.get(one, "another")) for one, name in names.items()}
 
@@ -349,11 +339,9 @@ class SharedMembers(Members):
             stream.change(epoch=NEVER)
 
     def orphans(self) -> set[str]:
-        """Streams with an owner that nobody scores."""
         table = schema.streams
         members = self._ids()
-        with self._store.read() as connection:
-            rows = connection.execute(select(table.c.name, table.c.owner).where(table.c.owner.is_not(None))).all()
+        rows = self._store.rows(select(table.c.name, table.c.owner).where(table.c.owner.is_not(None)))
         own = {stream.name for stream in list(self._streams.values()) if stream.owned}
         leads = members[:1] == [self.id]
         return {
@@ -365,24 +353,20 @@ class SharedMembers(Members):
     # -- parts of sources -------------------------------------------------------------------------------------------
 
     def share(self, connection: str, parts: int) -> int:
-        """As many parts as the other readers of the source, or one more."""
         self.join()
         reads = self._reads | {connection} if parts else self._reads - {connection}
         if reads != self._reads:
             own = schema.members.c.id == self.id
-            with self._store.write() as link:
-                link.execute(update(schema.members).where(own).values(reads=json.dumps(sorted(reads))))
+            self._store.change(update(schema.members).where(own).values(reads=json.dumps(sorted(reads))))
             self._reads = reads
         self._bury()
-        with self._store.read() as link:
-            rows = link.execute(select(schema.members.c.id, schema.members.c.reads).order_by(schema.members.c.id)).all()
+        rows = self._store.rows(select(schema.members.c.id, schema.members.c.reads).order_by(schema.members.c.id))
         readers = [row.id for row in rows if connection in json.loads(row.reads)]
         if self.id not in readers:  # declared dead
             return 0
         return parts // len(readers) + (readers.index(self.id) < parts % len(readers))
 
     def take_part(self, connection: str, part: int) -> bool:
-        """Take a part of a source, unless a living member owns it."""
         table = schema.parts
         self.join()
         one = (table.c.connection == connection) & (table.c.part == part)
@@ -399,21 +383,17 @@ class SharedMembers(Members):
         return True
 
     def leave_part(self, connection: str, part: int) -> None:
-        """Leave it to the others."""
         table = schema.parts
         if not self.holds(connection, part):
             return
         self._parts.discard((connection, part))
         one = (table.c.connection == connection) & (table.c.part == part) & (table.c.owner == self.id)
-        with self._store.write() as link:
-            link.execute(update(table).where(one).values(owner=None))
+        self._store.change(update(table).where(one).values(owner=None))
 
     def holds(self, connection: str, part: int) -> bool:
-        """Whether this member took it."""
         return (connection, part) in self._parts
 
 
 def _released(which: ColumnElement[bool]) -> Update:
-    """The update that releases streams."""
     table = schema.streams
     return update(table).where(which).values(owner=None, epoch=table.c.epoch + 1)

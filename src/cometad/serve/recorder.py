@@ -6,6 +6,7 @@ transaction. So a snapshot is never newer than the readings, and what follows it
 Locks are taken in this order: that of the service, the one between transactions (`exclusive`), that of a queue.
 """
 
+import asyncio
 import json
 import threading
 import time
@@ -30,6 +31,7 @@ from cometad.serve.regular import paced
 from cometad.serve.scorer import GivenVerdict, LiveScorer, Stored
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import StorageError, Store
+from cometad.serve.watching import Figures
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
 ROUND = 50_000  # readings in one transaction
@@ -76,9 +78,10 @@ class Recorder:
         members: Members,
         scorer: LiveScorer,
         outbox: Outbox,
+        figures: Figures,
     ) -> None:
         self._store, self._streams, self._members = store, streams, members
-        self._scorer, self._outbox = scorer, outbox
+        self._scorer, self._outbox, self._figures = scorer, outbox, figures
         self._requests: deque[_Request] = deque()
         self._verdicts: list[GivenVerdict] = []
         self._results, self._written = Stored(), _future()  # of the next round, and whether it is on disk
@@ -92,7 +95,6 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="cometad-recorder", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def close_intake(self) -> None:
@@ -110,6 +112,12 @@ class Recorder:
         self._thread.join()
 
     # -- what it takes ----------------------------------------------------------------------------------------------
+
+    async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
+        """Take readings and count them; returns once they are on disk. Raises `Busy` if too much is waiting."""
+        receipt = await asyncio.wrap_future(self.submit(batches, position))
+        self._figures.received(receipt)
+        return receipt
 
     def submit(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> "Future[Receipt]":
         """Take readings; the future is done once they are on disk. Raises `Busy` if too much is waiting."""

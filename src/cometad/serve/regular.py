@@ -26,7 +26,6 @@ class RegularWork:
         self._thread = threading.Thread(target=self._run, name=f"cometad-{name}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -53,7 +53,6 @@ class Stored:
         return any(vars(self).values())
 
     def add(self, other: "Stored") -> None:
-        """Add what else to store."""
         for name, rows in vars(other).items():
             getattr(self, name).extend(rows)
 
@@ -185,7 +184,7 @@ class LiveScorer:
         try:
             self.open(stream)
             if work.rows.stop > scoring.scored_seq:
-                self._score(stream, _from(work.rows, scoring.scored_seq), work.since)
+                self._score(stream, work.rows.part(scoring.scored_seq), work.since)
         except StorageError as error:  # its next reading opens the session again, and what waits is scored then
             scoring.session = None
             _log.error("stream not opened", stream=stream.name, problem=str(error))
@@ -239,11 +238,9 @@ class LiveScorer:
             verdicts = deque(connection.execute(select(table).where(later).order_by(table.c.id)).all())
             for rows in after(connection, schema.readings, stream.id, scoring.scored_seq):
                 while verdicts and verdicts[0].after_seq < rows.stop:
-                    before = max(verdicts[0].after_seq - rows.first, 0)
-                    part = HistoryRows(rows.first, rows.ats[:before], rows.cells[:before])
-                    self._score(stream, _from(part, scoring.scored_seq), None)
+                    self._score(stream, rows.part(scoring.scored_seq, verdicts[0].after_seq), None)
                     self._apply(stream, verdicts.popleft())
-                self._score(stream, _from(rows, scoring.scored_seq), None)
+                self._score(stream, rows.part(scoring.scored_seq), None)
             for verdict in verdicts:
                 self._apply(stream, verdict)
 
@@ -402,12 +399,6 @@ def _joined_batches(parts: Sequence[Accepted]) -> Accepted:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(one.rows[1:] for one in parts), strict=True))
     return parts[0]._replace(rows=HistoryRows(parts[0].rows.first, *columns))
-
-
-def _from(rows: HistoryRows, seq: int) -> HistoryRows:
-    """The rows from a number on."""
-    skip = max(seq - rows.first, 0)
-    return rows if skip == 0 else HistoryRows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
 
 
 def _show_events(connection: Connection, stream: LiveStream) -> None:

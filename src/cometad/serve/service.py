@@ -27,7 +27,7 @@ from cometad.serve.members import Fenced, Members, Moved, SharedMembers
 from cometad.serve.models import StreamSettings, StreamState
 from cometad.serve.notify.notifications import Notifications, notifiers_of
 from cometad.serve.recorder import Recorder
-from cometad.serve.scorer import FreshScores, LiveScorer
+from cometad.serve.scorer import LiveScorer
 from cometad.serve.settings import Settings
 from cometad.serve.sharing import StreamSharing
 from cometad.serve.sources import Connections, reject, stored_position
@@ -64,7 +64,8 @@ class Service:
             self.store, settings, notifiers, self.streams, self.figures, self.members.in_charge
         )
         self.scorer = LiveScorer(self.store, self._tell_state)
-        self.recorder = Recorder(self.store, self.streams, self.members, self.scorer, self.notifications.outbox)
+        outbox = self.notifications.outbox
+        self.recorder = Recorder(self.store, self.streams, self.members, self.scorer, outbox, self.figures)
         self.sharing = StreamSharing(
             self.store, self.streams, self.members, self.recorder, self.scorer, self._restored, self._lock
         )
@@ -72,7 +73,8 @@ class Service:
         self.demo = DemoPlant(self.streams, self.detectors, self.recorder, self.put_stream)
         self.fleet = FleetStreams(settings.fleet, self.streams, self.detectors, self.put_stream)
         self.watchers = self.scorer.watchers
-        self.watchers += [self._tell, *(copies.add for copies in self.notifications.copies)]
+        self.watchers += [self.figures.scored, self.listeners.scored]
+        self.watchers += [copies.add for copies in self.notifications.copies]
         self.figures.watch(self._gauges, self._streams_shown)
         self.ready = self._started = False
 
@@ -88,9 +90,7 @@ class Service:
         alone = self.members.alone
         if alone:
             self.detectors.close_interrupted_fits()
-        with self.store.read() as connection:
-            rows = connection.execute(select(schema.streams).order_by(schema.streams.c.id)).all()
-        for row in rows:
+        for row in self.store.rows(select(schema.streams).order_by(schema.streams.c.id)):
             self.streams[row.name] = self._restored(row)
         if alone:  # others open the streams whose readings they get
             self.members.take(list(self.streams.values()))
@@ -161,17 +161,7 @@ class Service:
         self.store.close()
 
     def count_streams(self) -> int:
-        """How many streams are stored."""
-        with self.store.read() as connection:
-            return connection.execute(select(func.count()).select_from(schema.streams)).scalar_one()
-
-    def _tell(self, scores: FreshScores) -> None:
-        stream = scores.stream
-        self.figures.scored(len(scores.ats), scores.waited)
-        self.listeners.points(stream, scores.ats, scores.cells)
-        for change, event in scores.events:
-            self.figures.count("events", change)
-            self.listeners.news("event", stream.name, {**event.model_dump(), "change": change})
+        return int(self.store.value(select(func.count()).select_from(schema.streams)))
 
     def _gauges(self) -> dict[str, float]:
         return {
@@ -199,17 +189,16 @@ class Service:
                 stream.source = connection
                 self._tell_state(stream)
 
-    def describe(self, stream: LiveStream, recent: int = 0) -> dict[str, Any]:
-        """How a stream is now, as `StreamState`; with `recent`, also its last scores."""
+    def describe(self, stream: LiveStream, recent: int = 0) -> StreamState:
+        """How a stream is now; with `recent`, also its last scores."""
         return stream.describe(self.scorer.lag(stream) or 0.0, recent)
 
     def _tell_state(self, stream: LiveStream) -> None:
-        self.listeners.news("stream", stream.name, StreamState(**self.describe(stream)).model_dump(exclude={"recent"}))
+        self.listeners.news("stream", stream.name, self.describe(stream).model_dump(exclude={"recent"}))
 
     # -- readings ---------------------------------------------------------------------------------------------------
 
     def layout(self, stream: str) -> Layout:
-        """The fields that readings of a stream must have."""
         return self._known(stream).layout
 
     def _known(self, name: str) -> LiveStream:
@@ -220,33 +209,24 @@ class Service:
         return found
 
     async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
-        """Take readings; returns once they are on disk. Raises `Busy` if too much is waiting."""
-        receipt = await asyncio.wrap_future(self.recorder.submit(batches, position))
-        self.figures.received(receipt)
-        return receipt
+        return await self.recorder.receive(batches, position)
 
     def last_time(self, stream: str) -> float | None:
-        """The time of the last reading of a stream."""
         return self._known(stream).arrivals.last_at
 
     def position(self, connection: str) -> Any:
-        """How far a source was read."""
         return stored_position(self.store, connection)
 
     async def reject(self, connection: str, messages: Sequence[Rejection]) -> None:
-        """Set messages aside that cannot be used; returns once they are on disk."""
         await asyncio.to_thread(reject, self.store, connection, messages)
 
     async def share(self, connection: str, parts: int) -> int:
-        """How many of the parts of a source this process should read."""
         return await asyncio.to_thread(self.members.share, connection, parts)
 
     async def take_part(self, connection: str, part: int) -> bool:
-        """Take a part of a source, if no other process has it."""
         return await asyncio.to_thread(self.members.take_part, connection, part)
 
     async def leave_part(self, connection: str, part: int, streams: Collection[str]) -> None:
-        """Leave a part of a source and the streams it feeds to other processes."""
         await asyncio.to_thread(self.sharing.leave_part, connection, part, streams)
 
     def _used(self) -> Counter[str]:
@@ -256,7 +236,6 @@ class Service:
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def stream(self, name: str) -> LiveStream:
-        """A stream by its name."""
         found = self.streams.get(name) or self.sharing.find(name)
         if found is None:
             raise Missing(f"There is no stream {name!r}. Create it with PUT /v1/streams/{name}.")
@@ -435,8 +414,7 @@ class Service:
         stream = next((one for one in list(self.streams.values()) if str(one.id) == stream_id), None)
         if stream is not None:
             own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == int(number))
-            with self.store.read() as connection:
-                row = connection.execute(select(schema.events).where(own)).one_or_none()
+            row = self.store.row(select(schema.events).where(own))
             if row is not None:
                 return stream, row
         raise Missing(f"There is no event {event_id!r}.")

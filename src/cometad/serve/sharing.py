@@ -54,7 +54,6 @@ class StreamSharing(RegularWork):
         super().__init__("sharing", paced(TICK), self.tick)
 
     def start(self) -> None:
-        """Start the regular work."""
         if not self._store.is_sqlite:
             super().start()
 
@@ -83,8 +82,7 @@ class StreamSharing(RegularWork):
         return None if row is None else self._streams.get(name)
 
     def _row(self, name: str) -> Any:
-        with self._store.read() as connection:
-            return connection.execute(select(schema.streams).where(schema.streams.c.name == name)).one_or_none()
+        return self._store.row(select(schema.streams).where(schema.streams.c.name == name))
 
     def deleted(self, stream: LiveStream) -> None:
         """Forget a stream that this process deleted; called while no transaction of the recorder runs."""
@@ -97,8 +95,7 @@ class StreamSharing(RegularWork):
     def refresh(self) -> None:
         """Pick up streams that others created, changed, scored or deleted."""
         before = list(self._streams.items())  # streams created later may not be among the rows
-        with self._store.read() as connection:
-            rows = {row.name: row for row in connection.execute(select(schema.streams)).all()}
+        rows = {row.name: row for row in self._store.rows(select(schema.streams))}
 
         def forget_deleted() -> None:
             for name, stream in before:

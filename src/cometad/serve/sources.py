@@ -48,7 +48,6 @@ class Connections:
 
     @property
     def by_name(self) -> dict[str, Connection]:
-        """The state of each connection."""
         return {intake.connection.name: intake.connection for _, intake in self._sources}
 
     def start(self) -> None:
@@ -97,24 +96,18 @@ def reject(store: Store, name: str, messages: Sequence[Rejection]) -> None:
             connection.execute(delete(table).where(table.c.connection == name, table.c.id <= limit))
 
 
-def rejected(store: Store, name: str, limit: int) -> list[Any]:
+def rejected(store: Store, name: str, limit: int) -> Sequence[Any]:
     """The newest rejected messages of a connection, as rows."""
     table = schema.set_aside
-    with store.read() as connection:
-        own = select(table).where(table.c.connection == name).order_by(table.c.id.desc()).limit(limit)
-        return list(connection.execute(own).all())
+    return store.rows(select(table).where(table.c.connection == name).order_by(table.c.id.desc()).limit(limit))
 
 
 def forget_rejected(store: Store, name: str) -> None:
-    """Delete the rejected messages of a connection."""
-    table = schema.set_aside
-    with store.write() as connection:
-        connection.execute(delete(table).where(table.c.connection == name))
+    store.change(delete(schema.set_aside).where(schema.set_aside.c.connection == name))
 
 
 def stored_position(store: Store, name: str) -> Any:
     """How far a source was read, as JSON; None if nothing is known."""
     table = schema.positions
-    with store.read() as connection:
-        found = connection.execute(select(table.c.position).where(table.c.connection == name)).scalar()
+    found = store.value(select(table.c.position).where(table.c.connection == name))
     return None if found is None else json.loads(found)

@@ -116,8 +116,7 @@ class StoredDetectors:
     def _end_fits(self, which: ColumnElement[bool], reason: str) -> None:
         """Note that fits failed; what was there before them is ready again."""
         before = case((schema.detectors.c.content.is_(None), "failed"), else_="ready")
-        with self._store.write() as connection:
-            connection.execute(update(schema.detectors).where(which).values(state=before, error=reason))
+        self._store.change(update(schema.detectors).where(which).values(state=before, error=reason))
 
     def close_interrupted_fits(self) -> None:
         """Mark fits that were running when the service ended as failed, and delete their files."""
@@ -138,8 +137,7 @@ class StoredDetectors:
         table = schema.detectors
         columns = [column for column in table.c if column.name != "content"]
         size = func.coalesce(func.length(table.c.content), 0).label("bytes")
-        with self._store.read() as connection:
-            rows = connection.execute(select(*columns, size).where(which).order_by(table.c.name)).all()
+        rows = self._store.rows(select(*columns, size).where(which).order_by(table.c.name))
         used = self._used()
         return [
             DetectorState(
@@ -162,8 +160,7 @@ class StoredDetectors:
             self.get(name)
             self._check_unused(name, "Delete them first.")
             self._fits.cancel(name)
-            with self._store.write() as connection:
-                connection.execute(delete(schema.detectors).where(schema.detectors.c.name == name))
+            self._store.change(delete(schema.detectors).where(schema.detectors.c.name == name))
             self._forget(name)
 
     def _check_unused(self, name: str, advice: str) -> None:
@@ -192,15 +189,11 @@ class StoredDetectors:
         """Whether another process has uploaded a detector of this name since."""
         if self._store.is_sqlite:
             return False
-        with self._store.read() as connection:
-            own = schema.detectors.c.name == name
-            found = connection.execute(select(schema.detectors.c.sha256).where(own)).scalar()
-        return bool(found != known.sha256)
+        sha256 = select(schema.detectors.c.sha256).where(schema.detectors.c.name == name)
+        return bool(self._store.value(sha256) != known.sha256)
 
     def _opened(self, name: str) -> _Opened:
-        with self._store.read() as connection:
-            own = schema.detectors.c.name == name
-            row = connection.execute(select(schema.detectors).where(own)).one_or_none()
+        row = self._store.row(select(schema.detectors).where(schema.detectors.c.name == name))
         if row is None:
             raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
         if row.content is None:
@@ -210,18 +203,14 @@ class StoredDetectors:
 
     def stored_layout(self, name: str) -> Layout:
         """The layout of readings for a detector that cannot be loaded."""
-        with self._store.read() as connection:
-            own = schema.detectors.c.name == name
-            variables = connection.execute(select(schema.detectors.c.variables).where(own)).scalar()
+        variables = self._store.value(select(schema.detectors.c.variables).where(schema.detectors.c.name == name))
         return Layout(json.loads(variables or "[]"), named=True)
 
 
 def check_room(store: Store, table: Table, most: int, what: str, name: str = "") -> None:
     """Refuse another row if there are as many as the settings allow; the row of this name may be replaced."""
-    with store.read() as connection:
-        others = select(func.count()).select_from(table).where(table.c.name != name)
-        if connection.execute(others).scalar_one() >= most:
-            raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
+    if store.value(select(func.count()).select_from(table).where(table.c.name != name)) >= most:
+        raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
 
 
 @dataclass

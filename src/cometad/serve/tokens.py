@@ -54,15 +54,13 @@ class Tokens:
         return secret
 
     def revoke(self, name: str) -> None:
-        with self._store.write() as connection:
-            gone = connection.execute(delete(tokens).where(tokens.c.name == name)).rowcount
+        gone = self._store.change(delete(tokens).where(tokens.c.name == name))
         self._forget()
         if not gone:
             raise ParameterError(f"There is no token {name!r}. List them with cometad token list.")
 
     def list(self) -> list[Token]:
-        with self._store.read() as connection:
-            rows = connection.execute(select(tokens).order_by(tokens.c.name)).all()
+        rows = self._store.rows(select(tokens).order_by(tokens.c.name))
         return [Token(row.name, row.scope, row.created) for row in rows]
 
     @property
@@ -83,8 +81,7 @@ class Tokens:
     def _current(self) -> dict[str, Scope]:
         with self._lock:
             if time.monotonic() - self._read_at >= REFRESH:
-                with self._store.read() as connection:
-                    rows = connection.execute(select(tokens.c.hash, tokens.c.scope)).all()
+                rows = self._store.rows(select(tokens.c.hash, tokens.c.scope))
                 self._known = {row.hash: row.scope for row in rows}
                 self._read_at = time.monotonic()
             return self._known

@@ -128,18 +128,14 @@ class Upkeep(RegularWork):
 
     def _delete(self, readings_age: float, scores_age: float) -> None:
         known = {stream.id for stream in list(self._streams.values())}
-        with self._store.read() as connection:  # other processes may get the readings
-            newest = select(schema.readings.c.stream_id, func.max(schema.readings.c.last_at))
-            found = connection.execute(newest.group_by(schema.readings.c.stream_id))
-            ends = {one: end for one, end in found if one in known}
+        newest = select(schema.readings.c.stream_id, func.max(schema.readings.c.last_at))
+        found = self._store.rows(newest.group_by(schema.readings.c.stream_id))  # other processes may get the readings
+        ends = {one: end for one, end in found if one in known}
         for table, age in ((schema.readings, readings_age), (schema.scores, scores_age)):
-            with self._store.read() as connection:
-                firsts = connection.execute(
-                    select(table.c.stream_id, func.min(table.c.last_at)).group_by(table.c.stream_id)
-                )
-                limits = {
-                    one: end - age for one, first in firsts if (end := ends.get(one)) is not None and first < end - age
-                }
+            firsts = self._store.rows(select(table.c.stream_id, func.min(table.c.last_at)).group_by(table.c.stream_id))
+            limits = {
+                one: end - age for one, first in firsts if (end := ends.get(one)) is not None and first < end - age
+            }
             for ids in self._portions(sorted(limits)):
                 with self._store.write() as connection:
                     for one in ids:
@@ -150,12 +146,8 @@ class Upkeep(RegularWork):
     def _delete_orphans(self, table: Table) -> None:
         """Delete readings or scores that were on their way while their stream was deleted."""
         own = select(schema.streams.c.id)
-        with self._store.read() as connection:
-            gone = connection.execute(select(table.c.stream_id).where(table.c.stream_id.not_in(own)).distinct()).all()
-        for (stream_id,) in gone:
-            with self._store.write() as connection:
-                still = (table.c.stream_id == stream_id) & table.c.stream_id.not_in(own)
-                connection.execute(delete(table).where(still))
+        for (stream_id,) in self._store.rows(select(table.c.stream_id).where(table.c.stream_id.not_in(own)).distinct()):
+            self._store.change(delete(table).where(table.c.stream_id == stream_id, table.c.stream_id.not_in(own)))
 
     def _free_pages(self) -> None:
         if self._store.is_sqlite:

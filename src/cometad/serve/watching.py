@@ -17,6 +17,7 @@ from prometheus_client.exposition import generate_latest
 from cometad.arrays import Floats
 from cometad.connect.contract import Receipt
 from cometad.serve.live_stream import LiveStream
+from cometad.serve.scorer import FreshScores
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TIMES = partial(Histogram, buckets=SECONDS)
@@ -74,10 +75,12 @@ class Figures:
             if count:
                 self.count("readings", result, by=count)
 
-    def scored(self, count: int, seconds: float) -> None:
-        """Count scores, and how long the oldest reading had waited."""
-        self.count("scores", by=count)
-        self._counted["accepted_to_scored_seconds"].observe(seconds)
+    def scored(self, scores: FreshScores) -> None:
+        """Count scores, changes of events, and how long the oldest reading had waited."""
+        self.count("scores", by=len(scores.ats))
+        self._counted["accepted_to_scored_seconds"].observe(scores.waited)
+        for change, _ in scores.events:
+            self.count("events", change)
 
     def watch_deliveries(self, counts: Callable[[], dict[tuple[str, str], int]]) -> None:
         """Also show how many messages wait for each receiver, or were given up."""
@@ -177,9 +180,11 @@ class Listeners:
         with self._lock:
             self._boxes = self._boxes - {box}
 
-    def points(self, stream: LiveStream, ats: Floats, cells: Floats) -> None:
+    def scored(self, scores: FreshScores) -> None:
         for box in self._boxes:
-            box.add_points(stream, ats, cells)
+            box.add_points(scores.stream, scores.ats, scores.cells)
+        for change, event in scores.events:
+            self.news("event", scores.stream.name, {**event.model_dump(), "change": change})
 
     def news(self, kind: str, stream: str, what: Any) -> None:
         """Tell about an event or the state of a stream."""

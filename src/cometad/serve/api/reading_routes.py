@@ -49,7 +49,7 @@ async def post_readings(name: StreamName, request: Request, service: ServiceOf) 
         batch = await asyncio.to_thread(parse_body, body, form, name, stream.layout)
     else:
         batch = parse_body(body, form, name, stream.layout)
-    receipt = await service.receive([batch])
+    receipt = await service.recorder.receive([batch])
     for _, reason in receipt.elsewhere:
         raise reason
     return _receipt_answer(receipt)
@@ -66,7 +66,7 @@ async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
         batches, refused = await asyncio.to_thread(parse_mixed, body, form, service.layout)
     else:
         batches, refused = parse_mixed(body, form, service.layout)
-    receipt = await service.receive(batches) if batches else Receipt()
+    receipt = await service.recorder.receive(batches) if batches else Receipt()
     service.figures.received(Receipt(refused=refused))
     moved = [Refusal(line, batch.stream, str(why)) for batch, why in receipt.elsewhere for line in batch.lines]
     receipt.refused = sorted([*receipt.refused, *refused, *moved])

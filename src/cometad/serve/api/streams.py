@@ -10,9 +10,8 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from cometad.alerting.alerts import Level
 from cometad.serve.api.guards import EventName, From, ServiceOf, StreamName, To, answers, may, moment
-from cometad.serve.events import events_of
 from cometad.serve.explaining import variables_between
-from cometad.serve.history_queries import event_details, export_parquet, scores_between
+from cometad.serve.history_queries import event_details, events_of, export_parquet, scores_between
 from cometad.serve.live_stream import EVER, LiveStream
 from cometad.serve.models import (
     MOST_POINTS,
@@ -58,7 +57,7 @@ def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)]
     """All streams, by name; with `recent`, also their last scores."""
     service.sharing.look()
     streams = [stream for _, stream in sorted(service.streams.items())]
-    return Streams(streams=[StreamState(**service.describe(stream, recent)) for stream in streams])
+    return Streams(streams=[service.describe(stream, recent) for stream in streams])
 
 
 @router.get("/{name}", responses=answers(404), dependencies=[may("read")])
@@ -66,7 +65,8 @@ def get_stream(name: StreamName, service: ServiceOf) -> StreamDetails:
     """How a stream is now."""
     stream = service.stream(name)
     service.sharing.look()
-    return StreamDetails(**service.describe(stream), variables=list(stream.layout.names), settings=stream.settings)
+    state = dict(service.describe(stream))
+    return StreamDetails(**state, variables=list(stream.layout.names), settings=stream.settings)
 
 
 @router.put("/{name}", responses=answers(404, 409) | {201: {"model": StreamState}}, dependencies=[may("write")])
@@ -74,7 +74,7 @@ async def put_stream(name: StreamName, settings: StreamSettings, service: Servic
     """Create a stream, or change its settings: then it starts anew from its next reading."""
     stream, created = await asyncio.to_thread(service.put_stream, name, settings)
     response.status_code = 201 if created else 200
-    return StreamState(**service.describe(stream))
+    return service.describe(stream)
 
 
 @router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
@@ -87,14 +87,14 @@ async def delete_stream(name: StreamName, service: ServiceOf) -> None:
 async def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Stop scoring a stream. Its readings are stored, and scored once it is resumed."""
     stream = await asyncio.to_thread(service.pause, name)
-    return StreamState(**service.describe(stream))
+    return service.describe(stream)
 
 
 @router.post("/{name}/resume", responses=answers(404, 409), dependencies=[may("write")])
 async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Score a stream again, from the reading it was paused at."""
     stream = await asyncio.to_thread(service.resume, name)
-    return StreamState(**service.describe(stream))
+    return service.describe(stream)
 
 
 @router.get("/{name}/scores", responses=answers(404), dependencies=[may("read")])

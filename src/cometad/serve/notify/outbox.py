@@ -82,11 +82,9 @@ class Outbox:
         The closing of an event waits for its opening.
         """
         mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
-        with self._store.read() as connection:
-            streams = set(connection.execute(select(_TABLE.c.stream_id).where(mine).distinct()).scalars())
+        streams = {row.stream_id for row in self._store.rows(select(_TABLE.c.stream_id).where(mine).distinct())}
         mine &= _TABLE.c.stream_id.in_(self._sent_here(streams))  # those of others may be many
-        with self._store.read() as connection:
-            rows = connection.execute(select(_TABLE).where(mine).order_by(_TABLE.c.id).limit(LOOKED_AT)).all()
+        rows = self._store.rows(select(_TABLE).where(mine).order_by(_TABLE.c.id).limit(LOOKED_AT))
         now, due, later, seen = time.time(), list[Any](), list[float](), set[tuple[int, int]]()
         for row in rows:
             event = (row.stream_id, row.number)
@@ -117,7 +115,7 @@ class Outbox:
 
     def _give_up(self, where: Any, error: str) -> int:
         values = {"state": "undelivered", "error": error, "done_at": time.time()}
-        return self._update((_TABLE.c.state == "waiting") & where, values)
+        return self._store.change(update(_TABLE).where(_TABLE.c.state == "waiting", where).values(values))
 
     def still_open(self, receiver: str) -> list[Any]:
         """The delivered openings of events that are still open, to resend them."""
@@ -125,8 +123,7 @@ class Outbox:
         same = (events.c.stream_id == _TABLE.c.stream_id) & (events.c.number == _TABLE.c.number)
         mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "delivered") & (_TABLE.c.change == "opened")
         query = select(_TABLE).join(events, same).where(mine, events.c.closed_at.is_(None)).order_by(_TABLE.c.id)
-        with self._store.read() as connection:
-            rows = list(connection.execute(query).all())
+        rows = self._store.rows(query)
         mine_to_send = self._sent_here({row.stream_id for row in rows})
         return [row for row in rows if row.stream_id in mine_to_send]
 
@@ -140,38 +137,32 @@ class Outbox:
         events = schema.events
         ids = (events.c.stream_id == _TABLE.c.stream_id) & (events.c.number == _TABLE.c.number)
         still = select(events.c.number).where(ids, events.c.closed_at.is_(None)).exists()
-        with self._store.write() as connection:
-            connection.execute(delete(_TABLE).where(_TABLE.c.done_at < time.time() - KEEP_DAYS * 86_400, ~still))
+        self._store.change(delete(_TABLE).where(_TABLE.c.done_at < time.time() - KEEP_DAYS * 86_400, ~still))
 
     # -- people -----------------------------------------------------------------------------------------------------
 
-    def listed(self, state: str | None, receiver: str | None, limit: int) -> list[Any]:
+    def listed(self, state: str | None, receiver: str | None, limit: int) -> Sequence[Any]:
         query = select(_TABLE).where(_own(state=state, receiver=receiver)).order_by(_TABLE.c.id.desc()).limit(limit)
-        with self._store.read() as connection:
-            return list(connection.execute(query).all())
+        return self._store.rows(query)
 
     def exists(self, delivery: int) -> bool:
-        with self._store.read() as connection:
-            return connection.execute(select(_TABLE.c.id).where(_TABLE.c.id == delivery)).first() is not None
+        return self._store.value(select(_TABLE.c.id).where(_TABLE.c.id == delivery)) is not None
 
     def counts(self) -> dict[tuple[str, str], int]:
         query = select(_TABLE.c.receiver, _TABLE.c.state, func.count()).group_by(_TABLE.c.receiver, _TABLE.c.state)
-        with self._store.read() as connection:
-            return {(receiver, state): count for receiver, state, count in connection.execute(query)}
+        return {(receiver, state): count for receiver, state, count in self._store.rows(query)}
 
     def retry(self, delivery: int | None = None, receiver: str | None = None) -> int:
         """Retry waiting and undelivered messages now: one delivery, or all of a receiver; returns how many."""
         now, where = time.time(), (_TABLE.c.state != "delivered") & _own(id=delivery, receiver=receiver)
-        count = self._update(where, {"state": "waiting", "next_at": now, "since": now, "done_at": None})
+        again = {"state": "waiting", "next_at": now, "since": now, "done_at": None}
+        count = self._store.change(update(_TABLE).where(where).values(again))
         self.wake(True)
         return count
 
     def _tried(self, rows: Iterable[Any], **values: Any) -> None:
-        self._update(_TABLE.c.id.in_([row.id for row in rows]), {**values, "attempts": _TABLE.c.attempts + 1})
-
-    def _update(self, where: Any, values: dict[str, Any]) -> int:
-        with self._store.write() as connection:
-            return connection.execute(update(_TABLE).where(where).values(values)).rowcount
+        own, attempts = _TABLE.c.id.in_([row.id for row in rows]), _TABLE.c.attempts + 1
+        self._store.change(update(_TABLE).where(own).values({**values, "attempts": attempts}))
 
 
 def _own(**values: int | str | None) -> Any:
@@ -204,9 +195,8 @@ class MessageWriter:
         """Rows of the outbox with their messages; without those of deleted events or of other processes."""
         streams, table = self._streams(), schema.events
         keys = [(row.stream_id, row.number) for row in rows]
-        with self._store.read() as connection:
-            query = select(table).where(tuple_(table.c.stream_id, table.c.number).in_(keys))
-            events = {(event.stream_id, event.number): event for event in connection.execute(query)}
+        query = select(table).where(tuple_(table.c.stream_id, table.c.number).in_(keys))
+        events = {(event.stream_id, event.number): event for event in self._store.rows(query)}
         return [
             (row, self._message(row, events[key], streams[row.stream_id]))
             for row, key in zip(rows, keys, strict=True)

@@ -28,6 +28,11 @@ class HistoryRows(NamedTuple):
         """One after the number of the last row."""
         return self.first + len(self.ats)
 
+    def part(self, start: int, stop: int = 2**62) -> "HistoryRows":
+        """Those with numbers from `start` on, before `stop`."""
+        keep = slice(max(start - self.first, 0), max(stop - self.first, 0))
+        return HistoryRows(max(start, self.first), self.ats[keep], self.cells[keep])
+
 
 def chunk(stream_id: int, rows: HistoryRows) -> dict[str, Any]:
     """The row of a table that holds consecutive rows."""
@@ -52,9 +57,7 @@ def next_number(connection: Connection, table: Table, stream_id: int) -> int:
 def by_number(connection: Connection, table: Table, stream_id: int, start: int, stop: int) -> HistoryRows:
     """The rows with numbers from `start` on, before `stop`; those that were deleted are missing at the start."""
     inside = (table.c.first < stop) & (table.c.first + table.c.count > start)
-    rows = _joined_chunks(connection, table, stream_id, inside)
-    keep = slice(max(start - rows.first, 0), max(stop - rows.first, 0))
-    return HistoryRows(max(rows.first, start), rows.ats[keep], rows.cells[keep])
+    return _joined_chunks(connection, table, stream_id, inside).part(start, stop)
 
 
 def by_time(
@@ -64,10 +67,8 @@ def by_time(
     inside_chunk = (table.c.last_at >= start) & (table.c.first_at <= stop) & (table.c.first >= least)
     rows = _joined_chunks(connection, table, stream_id, inside_chunk)
     inside = np.flatnonzero((rows.ats >= start) & (rows.ats <= stop))
-    if not len(inside):
-        return HistoryRows(rows.first, rows.ats[:0], rows.cells[:0])
-    keep = slice(inside[0], inside[-1] + 1)
-    return HistoryRows(rows.first + int(inside[0]), rows.ats[keep], rows.cells[keep])
+    begin, end = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
+    return rows.part(rows.first + begin, rows.first + end)
 
 
 def last_by_time(
@@ -79,8 +80,7 @@ def last_by_time(
     if not newest:
         return HistoryRows(0, np.empty(0), np.empty((0, 0)))
     rows = by_time(connection, table, stream_id, max(start, newest[-1].first_at), stop)
-    skip = max(len(rows.ats) - most, 0)
-    return HistoryRows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+    return rows.part(rows.stop - most)
 
 
 def after(connection: Connection, table: Table, stream_id: int, start: int) -> Iterator[HistoryRows]:
@@ -95,8 +95,7 @@ def after(connection: Connection, table: Table, stream_id: int, start: int) -> I
         if not chunks:
             return
         rows = _unpacked(chunks)
-        skip = max(start - rows.first, 0)
-        yield HistoryRows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+        yield rows.part(start)
         start = rows.stop
 
 

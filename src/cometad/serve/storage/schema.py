@@ -73,6 +73,7 @@ streams = Table(
     # Where several processes share a database: the member that scores the stream, and how often it was taken.
     Column("owner", Integer),
     Column("epoch", BigInteger, nullable=False, server_default="0"),
+    sqlite_autoincrement=True,  # ids are in the names of events, so they are never used again
 )
 
 members = Table(
@@ -106,6 +107,7 @@ readings = Table(
     Column("ats", Packed, nullable=False),  # float64 (reading,): its time, or when it arrived
     Column("cells", Packed, nullable=False),  # float64 (reading, variable)
     Index("readings_by_time", "stream_id", "last_at"),
+    sqlite_with_rowid=False,
 )
 
 scores = Table(
@@ -119,6 +121,7 @@ scores = Table(
     Column("ats", Packed, nullable=False),  # float64 (time,)
     Column("cells", Packed, nullable=False),  # float64 (time, 3): alert score, threshold, flag
     Index("scores_by_time", "stream_id", "last_at"),
+    sqlite_with_rowid=False,
 )
 
 snapshots = Table(
@@ -147,8 +150,6 @@ events = Table(
     Column("peak_score", Float, nullable=False),
     Column("threshold", Float, nullable=False),  # at its peak
     Column("severity", Float, nullable=False),
-    Column("level", Text, nullable=False, server_default="alert"),  # or notice
-    Column("new_level", Boolean, nullable=False, server_default=false()),
     Column("variables", Text, nullable=False),  # JSON: the highest ones at its peak
     Column("profile", Packed, nullable=False),  # float32 (variable,): scores at its peak
     Column("explanation", Text),  # JSON; kept once the event is closed
@@ -156,6 +157,8 @@ events = Table(
     Column("verdict_at", Float),
     Column("taught", Boolean),
     Column("note", Text),
+    Column("level", Text, nullable=False, server_default="alert"),  # or notice
+    Column("new_level", Boolean, nullable=False, server_default=false()),
     Index("events_by_opening", "opened_at"),
 )
 

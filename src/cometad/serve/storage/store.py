@@ -10,7 +10,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import Connection, Delete, Engine, Select, Table, Update, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Timeout
 from cometad.connect.contract import Unavailable
 from cometad.errors import ModelFileError, OutputError, ParameterError, needs_extra
 from cometad.serve.settings import Settings
+from cometad.serve.storage import schema
 
 FILE = "cometad.sqlite"
 CONNECTIONS = 50  # more than there are threads that answer requests
@@ -57,7 +58,6 @@ class Store:
 
     @classmethod
     def of(cls, settings: Settings) -> "Store":
-        """The database that settings name."""
         return cls(settings.database) if settings.database else cls.in_folder(settings.data_dir)
 
     def _upgrade(self) -> int:
@@ -65,13 +65,17 @@ class Store:
         newest = int(scripts.get_current_head() or 0)
         with self.write() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
-            if found is not None and not (found.isdecimal() and int(found) <= newest):
+            config = _config()
+            config.attributes["connection"] = connection
+            if found is None:
+                schema.metadata.create_all(connection)
+                command.stamp(config, "head")
+            elif found.isdecimal() and int(found) <= newest:
+                command.upgrade(config, "head")
+            else:
                 raise ModelFileError(
                     f"The data has format {found}, but this cometad reads formats up to {newest}. Upgrade cometad."
                 )
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
         return newest
 
     def claim(self) -> None:
@@ -102,6 +106,25 @@ class Store:
         """A transaction: everything in it is on disk once it ends, or nothing."""
         with storage_errors(), self._writing.begin() as connection:
             yield connection
+
+    def rows(self, query: Select[Any]) -> Sequence[Any]:
+        with self.read() as connection:
+            return connection.execute(query).all()
+
+    def row(self, query: Select[Any]) -> Any:
+        """The only row of a query; None if there is none."""
+        with self.read() as connection:
+            return connection.execute(query).one_or_none()
+
+    def value(self, query: Select[Any]) -> Any:
+        """The first value of a query; None if there is no row."""
+        with self.read() as connection:
+            return connection.execute(query).scalar()
+
+    def change(self, statement: Update | Delete) -> int:
+        """Run a statement in a transaction of its own; returns how many rows it changed."""
+        with self.write() as connection:
+            return connection.execute(statement).rowcount
 
     def upsert(self, connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         """Insert rows that all have the same columns; rows with a known primary key are replaced."""
