@@ -23,7 +23,7 @@ from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_o
 from cometad.data.tables import ReadOptions, Tables
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
-from cometad.fleet.split import Segment, SplitTable, by_entity, rows_of
+from cometad.fleet.split import DATA, Segment, by_entity, rows_of, split_table
 from cometad.frames import refuse_text
 from cometad.progress import show_progress
 from cometad.series import Series, as_series, together
@@ -193,8 +193,8 @@ def _from_path(
         tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
         tables.put_in_order(Columns(tables.shown, options.time_column, options.dialect, variables=(by,)))
         with show_progress("table", verbose) as report:
-            table = SplitTable.of(tables, by, Path(folder), signature, options.dialect, report=report)
-        rows = {name: SplitReadings(name, table.data, segments, options) for name, segments in table.segments.items()}
+            split = split_table(tables, by, Path(folder), signature, options.dialect, report=report)
+        rows = {name: SplitReadings(name, Path(folder, DATA), segments, options) for name, segments in split.items()}
         yield Entities(rows, signature)
 
 
