@@ -365,7 +365,6 @@ class NetworkComet(Detector):
         )
 
     def _limit(self, errors: Floats32) -> Floats:
-        """The largest error (variable,) that adaptation treats as normal at one scale."""
         quantile, width = getattr(self.adaptation, "error_limit", None), errors.shape[2]
         if quantile is None:
             return np.full(width, np.inf)

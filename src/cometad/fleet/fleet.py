@@ -64,15 +64,11 @@ def _work(options: FleetOptions) -> EntityWork:
 
 
 class EntityScores(NamedTuple):
-    """The scores of one entity, or why there are none."""
-
     name: str
     answer: ScoreAnswer
 
 
 class FleetCheck(NamedTuple):
-    """The problems of a fleet, in words."""
-
     damaged: dict[str, str]  # entities whose detectors cannot be loaded
     failed: dict[str, str]  # never fitted
     different: dict[str, str]  # whose variables differ from the majority
@@ -305,7 +301,6 @@ class Fleet(Mapping[str, Detector]):
         return FleetCheck(damaged, failed, self._different(), unknown, silent)
 
     def _different(self) -> dict[str, str]:
-        """Entities whose variables differ from the majority, and how."""
         usual = Counter(self.entries[name].variables for name in self).most_common(1)
         if not usual:
             return {}

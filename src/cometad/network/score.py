@@ -71,7 +71,6 @@ class Scorer:
             self._backend(windows, self.scales[scale], first, scores)
 
     def whole(self, windows: NDArray[np.float32], scale: int) -> PatchScores:
-        """The scores of all patches of windows (window, time, variable) at one scale."""
         count = patch_count(windows.shape[1], self.scales[scale].size, self.scales[scale].stride)
         shape = (len(windows), count, windows.shape[2])
         scores = PatchScores(np.empty(shape, np.int32), np.empty(shape, np.float32))
