@@ -47,7 +47,7 @@ from cometad.fleet.jobs import FitTask, parameters_of
 from cometad.fleet.local_engine import LocalEngine, one_thread
 from cometad.fleet.pooling import Donation, correlations, donation, nearest, pooled
 from cometad.fleet.ray_engine import RayEngine
-from cometad.fleet.split import BUFFER, SplitTable
+from cometad.fleet.split import BUFFER, split_table
 from cometad.fleet.storage import JOURNAL, Entry, FleetFolder, writing
 from cometad.series import Series, as_series
 from fleet_work import Sizes, fit_and_measure, named, readings_of, write_history
@@ -301,7 +301,7 @@ def splitting() -> dict[str, float]:
         table[:100_000].write_csv(folder / "table.csv")
         for path, rows in ((data, len(table)), (folder / "table.csv", 100_000)):
             tables = Tables(path, (), Dialect(), text=("machine",))
-            seconds = cpu(lambda: SplitTable.of(tables, "machine", folder / f"split-{path.name}", "", Dialect()), 1)  # noqa: B023
+            seconds = cpu(lambda: split_table(tables, "machine", folder / f"split-{path.name}", "", Dialect()), 1)  # noqa: B023
             rates[f"rows of {'CSV' if path.suffix else 'Parquet'} split in a CPU second"] = rows / seconds
     return rates
 

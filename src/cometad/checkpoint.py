@@ -38,8 +38,6 @@ _log = logging.getLogger("cometad")
 
 
 class Checkpoint(NamedTuple):
-    """The content of a file."""
-
     kind: str  # the class that was saved
     facts: dict[str, Any]  # anything JSON can hold
     arrays: dict[str, Array]
@@ -186,7 +184,6 @@ def _kind(header: dict[str, Any]) -> str:
 
 
 def _header(content: bytes) -> dict[str, Any]:
-    """The cometad entry of a safetensors header."""
     header = json.loads(json.loads(content)["__metadata__"]["cometad"])
     types = {"format": int, "kind": str, "facts": dict}
     if not isinstance(header, dict) or any(type(header[name]) is not kind for name, kind in types.items()):

@@ -371,7 +371,6 @@ class Comet(Detector):
     # -- checks -----------------------------------------------------------------------------------------------------
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         check(self.get_params(deep=False), RULES)
         some = isinstance(self.views, Sequence) and len(self.views) >= 1
         require(some, "views", "a sequence of one or more views", self.views)

@@ -199,7 +199,6 @@ def _thread_count(own: str, openmp: str) -> int:
 
 
 def _cpus() -> int:
-    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

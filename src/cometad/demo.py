@@ -34,8 +34,6 @@ FLUSHES, FLUSH_LENGTH, FLUSH_SIZE = 4, 60, 3.0  # number, readings, standard dev
 
 @dataclass(frozen=True)
 class FaultResult:
-    """Whether one planted fault was found, how fast, and which variables were blamed."""
-
     fault: Fault
     found: bool
     delay: int | None  # steps from its start until the alert is raised
@@ -43,15 +41,11 @@ class FaultResult:
 
 
 class Alert(NamedTuple):
-    """An event that was an alert, and the time step at which it became one."""
-
     raised: int
     event: Event
 
 
 class Live(NamedTuple):
-    """The output of the stream for the whole test part."""
-
     alert_scores: Floats  # (time,)
     thresholds: Floats  # (time,)
     flags: NDArray[np.int64]  # (time,)
@@ -72,8 +66,6 @@ class Flushed(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """The outcome of a stream with an operator, who calls the first alert about a flush normal."""
-
     live: Live
     alerts: list[Alert]
     verdict: Verdict | None
@@ -175,7 +167,6 @@ def judge(fault: Fault, watched: Watched) -> FaultResult:
 
 
 def false_alerts(flushed: Flushed, alerts: Sequence[Alert]) -> list[Alert]:
-    """The alerts that have nothing to do with a fault or a flush."""
     faults = flushed.plant.faults
     return [
         alert
@@ -186,12 +177,10 @@ def false_alerts(flushed: Flushed, alerts: Sequence[Alert]) -> list[Alert]:
 
 
 def flush_alerts(flushed: Flushed, alerts: Sequence[Alert]) -> list[Alert]:
-    """The alerts about flushes."""
     return [alert for alert in alerts if flushed.is_flush(alert.event)]
 
 
 def make_folder(out: Path) -> None:
-    """Create the folder for the picture and the report."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -253,7 +242,6 @@ def _draw(path: Path, detector: Comet, flushed: Flushed, watched: Watched, resul
 
 
 def _excerpt(detector: Comet, plant: Plant, result: FaultResult) -> Excerpt:
-    """The variable of a fault that is blamed most, with what was expected of it."""
     fault = result.fault
     variable = next((i for i in result.blamed if i in fault.variables), fault.variables[0])
     name = plant.names[variable]

@@ -285,7 +285,6 @@ class Detector(SavedDetector):
         return StepScores(scores, scores, imputed)
 
     def _least_rows(self) -> int:
-        """Minimum number of readings in a series."""
         return 1
 
     def _least_training_rows(self) -> int:

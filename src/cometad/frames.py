@@ -191,8 +191,6 @@ def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str],
 
 
 def row_of_a_frame(first: int) -> Callable[[int], str]:
-    """The place of a row of a frame, for messages."""
-
     def where(row: int) -> str:
         step = f"; time step {first + row}" if first else ""
         return f"row {row} of the frame (counted from 0{step})"

@@ -32,7 +32,7 @@ from cometad.network.patches import check_patches
 from cometad.network.pipeline import Pipeline
 from cometad.network.run import FittedNetwork, RawRun, Run
 from cometad.network.schedules import OneCycle, Schedule
-from cometad.network.score import DISTANCES, WINDOWS_AT_ONCE, PatchScores, Scorer
+from cometad.network.score import DISTANCES, Scorer
 from cometad.network.state import weights
 from cometad.network.training import INITIALIZATIONS, Objective, Training, fit_network, new_network
 from cometad.parameters import check, choice, integer, number, require, strategy
@@ -228,27 +228,12 @@ class NetworkComet(Detector):
         releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
         return ScoreMap(*np.concatenate([block.apart() for release in releases for block in release], axis=2))
 
-    def explain(self, X: object, event: object, *, context: int = 32) -> Explanation:
-        """Attribute the score of an event, a time step or a pair (start, stop) of a series to variables.
-
-        The explanation has the readings and their reconstruction from normal codes, with `context` time steps on either
-        side. Only these windows are rescored, with the fitted state: later adaptation has no effect. Imputed readings
-        are NaN and have no share.
-
-        >>> import numpy as np
-        >>> from cometad import NetworkComet
-        >>> from cometad.network import OneCycle
-        >>> rng = np.random.default_rng(0)
-        >>> normal, fresh = rng.normal(size=(2, 1000, 3))
-        >>> fresh[500, 1] = 12.0
-        >>> reason = NetworkComet(schedule=OneCycle(50)).fit(normal).explain(fresh, 500).reasons[0]
-        >>> reason.variable, bool(12.0 in reason.observed)
-        ('v1', True)
-        """
-        return super().explain(X, event, context=context)
-
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
-        """A function that explains events of one series, which is checked only once."""
+        """A function that explains events of one series, which is checked only once.
+
+        Expected are reconstructions from normal codes. Only the windows of an event are rescored, with the fitted
+        state: later adaptation has no effect.
+        """
         series = self._checked(X)
         explain = Explainer(self._fitted, self.scaling_, self.code_counts_, levels=self.levels_, typical=self.typical_)
 
@@ -269,7 +254,8 @@ class NetworkComet(Detector):
         [630, 310, 150]
         """
         scaled = self.scaling_(self._checked(X).values)
-        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._fitted.scorer)
+        starts = window_starts(len(scaled), self.window, self.window)
+        return self._fitted.scorer.code_counts(scaled, starts, self.window)
 
     def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
         """Patch size and patches per code (code,) in training and in a series, for each scale."""
@@ -324,7 +310,6 @@ class NetworkComet(Detector):
             return super().fit(X, y)
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         check(self.get_params(deep=False), RULES)
         require(self.dim % 2 == 0, "dim", "even: one half embeds each variable on its own", self.dim)
         check_patches(self.patch_sizes, self.patch_strides, self.window)
@@ -340,7 +325,7 @@ class NetworkComet(Detector):
         starts = learnable(starts, self.window, series)
         self.network_ = self._train(scaled, starts)
         scorer = self._new_scorer()
-        self.code_counts_ = self._count_codes(scaled, starts, scorer)
+        self.code_counts_ = scorer.code_counts(scaled, starts, self.window)
         scorer.remember(self.active_)
         self._calibrate(scaled, series, scorer)
 
@@ -365,15 +350,6 @@ class NetworkComet(Detector):
     def _new_scorer(self, active: list[Flags] | None = None) -> Scorer:
         return Scorer(self.network_, active, self.neighbors, self.memory_distance, self.device)
 
-    def _count_codes(self, scaled: Floats32, starts: Integers, scorer: Scorer) -> list[Integers]:
-        """How many patches of the windows that begin at `starts` take each code (code,), per scale."""
-        counts = [np.zeros(self.codebook_size, np.int64) for _ in self.patch_sizes]
-        for begin in range(0, len(starts), WINDOWS_AT_ONCE):
-            windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], self.window)
-            for k, count in enumerate(counts):
-                count += np.bincount(scorer.whole(windows, k).codes.ravel(), minlength=self.codebook_size)
-        return counts
-
     def _calibrate(self, scaled: Floats32, series: Series, scorer: Scorer) -> None:
         """Fit the pipeline and everything else that depends on the training scores."""
         starts = learnable(window_starts(len(scaled), self.window, self.window), self.window, series)
@@ -382,22 +358,17 @@ class NetworkComet(Detector):
         patches = [scorer.whole(windows, k) for k in range(len(self.patch_sizes))]
         self.error_limits_ = [self._limit(scored.errors) for scored in patches]
         self.typical_ = np.median(windows, axis=(0, 1))
-        self.levels_ = np.stack([self._levels(scorer.memory[k], scored) for k, scored in enumerate(patches)], axis=1)
+        self.levels_ = scorer.levels(patches)
         raw = scorer.steps(patches, self.window, 0, self.window)
         self._prepare(
             scorer, Pipeline.fit(raw, self.calibration, self.selection, self.normalization, self.score_weight)
         )
 
     def _limit(self, errors: Floats32) -> Floats:
-        """The largest error (variable,) that adaptation treats as normal at one scale."""
         quantile, width = getattr(self.adaptation, "error_limit", None), errors.shape[2]
         if quantile is None:
             return np.full(width, np.inf)
         return np.asarray(np.quantile(errors.reshape(-1, width), quantile, axis=0), dtype=np.float64)
-
-    def _levels(self, memory: Floats, scored: PatchScores) -> Floats:
-        """The median of each raw score (score, variable) over the training patches of one scale."""
-        return np.stack([np.median(scores, axis=(0, 1)) for scores in (memory[scored.codes], scored.errors)])
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
@@ -467,9 +438,8 @@ class NetworkComet(Detector):
     def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
         """The fingerprint that cometad 0.1 wrote: a hash of the saved file. Empty if 0.1 could not have saved it."""
         try:
-            return _short_digest(
-                to_bytes_0_1(self._checkpoint()._replace(kind=self._identity_name)), adaptation, alerts
-            )
+            content = to_bytes_0_1(self._checkpoint()._replace(kind=self._identity_name))
+            return _short_digest(content, adaptation, alerts)
         except ParameterError:
             return ""
 

@@ -47,14 +47,12 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        """The class with the parameters that differ from their defaults."""
         defaults = _defaults(type(self))
         shown = {name: repr(value) for name, value in self.get_params(deep=False).items()}
         changed = [f"{name}={text}" for name, text in shown.items() if text != repr(defaults[name])]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_tags__(self) -> Any:
-        """The tags that scikit-learn asks an estimator for: the default ones."""
         from sklearn.base import BaseEstimator
 
         return BaseEstimator().__sklearn_tags__()
@@ -71,7 +69,6 @@ def with_field(value: Any, field: str, to: Any, name: str) -> Any:
 
 
 def _defaults(cls: type) -> dict[str, Any]:
-    """The default of each argument of `__init__`."""
     arguments = list(inspect.signature(cls).parameters.values())
     return {one.name: one.default for one in arguments if one.kind is not one.VAR_KEYWORD}
 
@@ -166,8 +163,6 @@ def share_or_count(name: str, value: Any) -> None:
 
 
 def choice(known: Collection[str]) -> Rule:
-    """The rule for a name that must be one of those known."""
-
     def rule(name: str, value: Any) -> None:
         if not isinstance(value, str) or value not in known:
             raise unknown(name.replace("_", " "), value, known)
@@ -188,7 +183,6 @@ def strategy(*members: str) -> Rule:
 
 
 def device(name: str, value: Any) -> None:
-    """The rule for a device: "cpu", "cuda" or "cuda:1"."""
     kind, _, place = str(value).partition(":")
     if not isinstance(value, str) or kind not in ("cpu", "cuda") or (place and not place.isdecimal()):
         raise unknown("device", value, ["cpu", "cuda"])
@@ -206,7 +200,6 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Refuse a parameter unless it is an integer of at least `least` and, if given, at most `most`."""
     fits = is_integer(value) and value >= least and (most is None or value <= most)
     wanted = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
     require(fits, name, wanted, value)
@@ -225,13 +218,11 @@ def check_between(name: str, value: Any, low: float, high: float) -> None:
 
 
 def require(holds: bool, name: str, wanted: str, got: object) -> None:
-    """Refuse a parameter unless a condition holds."""
     if not holds:
         raise ParameterError(f"The '{name}' parameter must be {wanted}. Got {got!r} instead.")
 
 
 def is_number(text: str) -> bool:
-    """Whether Python reads this text as a number."""
     try:
         float(text)
     except ValueError:

@@ -55,8 +55,6 @@ def _print_lines(title: str) -> ProgressCallback:
 
 
 class FleetPace:
-    """Reports progress with the rate and the time left."""
-
     def __init__(self, total: int, report: ProgressCallback) -> None:
         self._total, self._report = total, report
         self._began, self._done = time.monotonic(), 0
@@ -72,7 +70,6 @@ class FleetPace:
 
 
 def in_words(seconds: float) -> str:
-    """A duration in words."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -77,7 +77,6 @@ def describe(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The parameter that `to_json` wrote."""
     if isinstance(value, dict):
         fields = dict(value)
         name = fields.pop("kind", None)

@@ -130,11 +130,9 @@ class SavedDetector(Parameters, ABC):
     # -- what a detector may add ------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Array]:
-        """The learned arrays, by name."""
         return saved_state(self, self.saved)
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        """Restore what `_state` returned."""
         load_state(self, self.saved, state, self._lengths)
 
     def _check_state(self) -> None:

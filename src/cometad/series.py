@@ -181,21 +181,18 @@ def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
 
 
 def together(parts: Sequence[Series]) -> Series:
-    """Concatenate one or more consecutive parts of a series."""
     times = [part.times for part in parts if part.times is not None]
     values = np.concatenate([part.values for part in parts])
     return replace(parts[0], values=values, times=np.concatenate(times) if times else None, where=None)
 
 
 def check_length(rows: int, least: int, what: str) -> None:
-    """Refuse a series with fewer readings than `what` needs."""
     if rows < least:
         readings = "1 reading" if rows == 1 else f"{rows} readings"
         raise InputError(f"The series has {readings}, fewer than {what} ({least}).", advice="too short", rows=rows)
 
 
 def check_late(late: str) -> None:
-    """Refuse an unknown rule for late readings."""
     if late not in LATE:
         raise unknown("rule for late readings", late, LATE)
 

@@ -13,13 +13,13 @@ from cometad.data.dialect import Dialect
 from cometad.data.tables import ReadOptions, Tables
 from cometad.errors import InputError
 from cometad.fleet.entities import entities_of
-from cometad.fleet.split import SplitTable, rows_of
+from cometad.fleet.split import DATA, rows_of, split_table
 from fleet_case import machines
 
 
 def split(path, folder, buffer=2**20):
     tables = Tables(path, (), Dialect(), text=("machine",))
-    return SplitTable.of(tables, "machine", folder, "signature", buffer=buffer)
+    return split_table(tables, "machine", folder, "signature", buffer=buffer)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -28,18 +28,18 @@ def test_an_entity_has_its_rows_in_the_order_of_the_table_however_small_the_buff
     table = machines(5, rows=70)
     getattr(table, f"write_{ending}")(tmp_path / f"table.{ending}")
     found = split(tmp_path / f"table.{ending}", tmp_path / "scratch", buffer=1)
-    assert all(len(segments) > 1 for segments in found.segments.values())
-    for name, segments in found.segments.items():
+    assert all(len(segments) > 1 for segments in found.values())
+    for name, segments in found.items():
         wanted = table.filter(pl.col("machine") == name)
-        assert rows_of(found.data, segments)["flow"].to_list() == wanted["flow"].to_list()
+        assert rows_of(tmp_path / "scratch" / DATA, segments)["flow"].to_list() == wanted["flow"].to_list()
 
 
 def test_a_table_that_is_split_already_is_not_read_again(tmp_path):
     machines(3, rows=20).write_csv(tmp_path / "table.csv")
     first = split(tmp_path / "table.csv", tmp_path / "scratch")
-    before = first.data.stat().st_mtime_ns
-    assert split(tmp_path / "table.csv", tmp_path / "scratch").segments == first.segments
-    assert first.data.stat().st_mtime_ns == before
+    before = (tmp_path / "scratch" / DATA).stat().st_mtime_ns
+    assert split(tmp_path / "table.csv", tmp_path / "scratch") == first
+    assert (tmp_path / "scratch" / DATA).stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("size", [16, 22, 1000])
@@ -133,7 +133,7 @@ def test_a_column_that_is_empty_at_first_holds_numbers(tmp_path, monkeypatch):
     rows = [f"{'ab'[k % 2]},{k},{k / 2 if k >= 24 else ''}" for k in range(64)]
     (tmp_path / "table.csv").write_text("machine,level,flow\n" + "\n".join(rows) + "\n")
     found = split(tmp_path / "table.csv", tmp_path / "scratch", buffer=1)
-    flow = rows_of(found.data, found.segments["a"])["flow"]
+    flow = rows_of(tmp_path / "scratch" / DATA, found["a"])["flow"]
     assert flow.to_list() == [None] * 12 + [k / 2 for k in range(24, 64, 2)]
 
 
@@ -142,11 +142,11 @@ def test_an_interrupted_split_leaves_no_index_of_another_table(tmp_path, monkeyp
     split(tmp_path / "table.csv", tmp_path / "scratch")
     (tmp_path / "other.csv").write_text("machine,flow\na,1\n,2\n")
     with pytest.raises(InputError, match="is empty in row 3"):
-        SplitTable.of(
+        split_table(
             Tables(tmp_path / "other.csv", (), Dialect(), text=("machine",)), "machine", tmp_path / "scratch", "other"
         )
     again = split(tmp_path / "table.csv", tmp_path / "scratch")
-    assert all(len(rows_of(again.data, segments)) == 20 for segments in again.segments.values())
+    assert all(len(rows_of(tmp_path / "scratch" / DATA, segments)) == 20 for segments in again.values())
 
 
 SPLIT = """

@@ -19,7 +19,6 @@ def hit_rate(ranking: Sequence[int], causes: Collection[int], percent: float) ->
 
 
 def chance_hit_rate(variables: int, causes: int, percent: float) -> float:
-    """The expected hit rate of a random ranking."""
     return min(considered(causes, percent), variables) / variables
 
 

@@ -84,13 +84,11 @@ def claim(base: str, comparisons: Mapping[str, Comparison], missing: Sequence[st
 
 
 def missing_arms(frame: pl.DataFrame, compared: Sequence[str]) -> list[str]:
-    """Return the arms that have results, but not for every entity."""
     same = twins(frame, first=compared[0])
     return [arm for arm in distinct(frame, "arm") if same.get(arm, arm) not in compared]
 
 
 def claim_of(frame: pl.DataFrame, base: str, metric: str) -> str:
-    """Return the sentence on which arms the base arm beats."""
     comparisons = compare(frame, base, metric)
     return claim(base, comparisons, missing_arms(frame, (base, *comparisons)))
 

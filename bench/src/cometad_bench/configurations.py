@@ -14,7 +14,6 @@ MOST = 24  # so that the choice stays honest
 
 @cache
 def configurations() -> dict[str, dict[str, Any]]:
-    """Return the listed parameters of Comet by the name of the configuration."""
     content = tomllib.loads((files("cometad_bench") / "configurations.toml").read_text(encoding="utf-8"))
     rows = content.pop("configuration")
     return {row["name"]: _parameters(content | row) for row in rows}

@@ -23,8 +23,6 @@ KINDS = {"comet": ("o", SCORE, "COMET"), "simple": ("s", FOUND, "simple"), "deep
 
 
 class ArmCost(NamedTuple):
-    """One arm in a panel."""
-
     arm: str
     kind: str  # a key of KINDS
     seconds: float  # to fit one entity: the mean over datasets of the mean over entities

@@ -27,7 +27,6 @@ CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))
 
 
 def embedding_trials(arms: Sequence[Arm], dataset: Dataset, device: str, plans: Sequence[Record]) -> Iterator[Record]:
-    """Yield the embeddings and codes of NetworkComets, projected to the plane."""
     return attempts(arms, device, plans, lambda arm, plan: _embedded(dataset, arm, plan["seed"], device))
 
 
@@ -121,7 +120,6 @@ def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
 
 
 def save_embedding(path: str | os.PathLike[str], points: dict[str, list[Any]]) -> None:
-    """Write the figure of embeddings and codes."""
     from matplotlib.figure import Figure  # here, because trials do not need it
 
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")

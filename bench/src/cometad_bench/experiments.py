@@ -72,7 +72,6 @@ class Arm:
 
     @property
     def scoring(self) -> dict[str, Any]:
-        """The changes that affect scoring only, not training."""
         return {name: value for name, value in self.changes.items() if name in SCORING}
 
     def trained_like(self, other: "Arm") -> bool:
@@ -280,7 +279,6 @@ EXPERIMENTS = {
 
 
 def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...]:
-    """Return the arms of an experiment with the given names, or all of them."""
     known = {arm.name: arm for arm in experiment.arms}
     for name in arms or ():
         if name not in known:

@@ -40,7 +40,6 @@ class FairBaseline(Baseline):
     smoothing: tuple[int, ...] = (4, 16, 64)
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         check(self.get_params(deep=False), RULES)
 
     def _unfitted(self) -> Baseline:
@@ -73,7 +72,6 @@ class AllPositive(ReadingBaseline):
     """Gives every reading the same score, above the training scores. Its results are the floor of a metric."""
 
     def fit(self, X: object, y: object = None) -> Self:
-        """Fit the threshold; nothing is learned."""
         super().fit(X)
         self.decision_scores_ = self.alert_scores_ = np.zeros_like(self.decision_scores_)
         self._fit_threshold()

@@ -84,7 +84,6 @@ def save_critical_difference(
 
 
 def _spans(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> list[tuple[float, float]]:
-    """Return the first and the last rank of each group."""
     return [(min(ranks[arm] for arm in group), max(ranks[arm] for arm in group)) for group in groups]
 
 
@@ -101,7 +100,6 @@ def _bar_levels(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> 
 
 
 def _draw_rank_line(axes: Any, low: int, high: int, difference: float) -> None:
-    """Draw the line with its numbers, and the critical difference above it."""
     axes.plot([low, high], [0, 0], color=INK, linewidth=1)
     step = math.ceil((high - low) / 10)
     for rank in range(low, high + 1):
@@ -132,7 +130,6 @@ def _draw_arms(axes: Any, ranks: Mapping[str, float], low: int, high: int, top: 
 
 
 def efficiency_points(frame: pl.DataFrame) -> list[Point]:
-    """Return the mean fit seconds and Aff-F1 over the datasets, for detectors that cover them all."""
     means = mean_over_seeds(frame)
     figures = pl.col("fit_seconds", "aff_f1")
     complete = detectors(means).filter(COVERS_ALL & pl.all_horizontal(figures.is_not_null()))
@@ -173,7 +170,6 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
 
 
 def save_efficiency(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
-    """Write the efficiency plot."""
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.subplots()
     plot_efficiency(axes, efficiency_points(frame), efficiency_floor(frame))
@@ -186,7 +182,6 @@ def _area(parameters: float | None, largest: float) -> float:
 
 
 def _format_axes(axes: Any, seconds: Sequence[float], heights: Sequence[float], floor: float) -> None:
-    """Format the axes, with room for circles and labels, and draw the floor."""
     low, high = min(*heights, floor), max(*heights, floor)
     axes.set_xscale("log")
     axes.set_xlim(min(seconds) / 3, max(seconds) * 3)

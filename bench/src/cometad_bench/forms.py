@@ -38,7 +38,6 @@ HEADER = 9  # characters per line of a header, about as wide as a figure
 
 
 def shown(cell: Cell, column: ResultColumn) -> str:
-    """Return a figure with its deviation and total, without marks."""
     if cell.value is None:
         return NOTHING
     if cell.total is not None and cell.deviation is None:  # a count from one trial is whole
@@ -69,7 +68,6 @@ def as_html(table: ResultTable) -> str:
 
 
 def anchor(title: str) -> str:
-    """Return the id of a table's section in HTML."""
     return "-".join(re.findall(r"\w+", title.lower()))
 
 
@@ -84,7 +82,6 @@ def _line(cells: list[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Escape text for Markdown."""
     return "".join(f"\\{character}" if character in "\\`*_|<>[]" else character for character in text)
 
 
@@ -125,7 +122,6 @@ def _latex_environment() -> Environment:
 
 
 def _latex(text: str) -> str:
-    """Escape text for LaTeX."""
     return "".join(LATEX.get(character, character) for character in text)
 
 

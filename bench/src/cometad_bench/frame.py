@@ -80,7 +80,6 @@ def _fields(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
 
 
 def detectors(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the trials without those of the no-skill references."""
     return frame.filter(~pl.col("arm").is_in(REFERENCES))
 
 
@@ -168,7 +167,6 @@ def blocks(frame: pl.DataFrame, figure: str, over: str = "dataset", *, reference
 
 
 def arms_of(found: pl.DataFrame) -> list[str]:
-    """Return the arms in some blocks."""
     return [name for name in found.columns if name not in ("dataset", "entity")]
 
 

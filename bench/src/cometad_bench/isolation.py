@@ -48,7 +48,6 @@ def _received(receiver: Connection) -> Iterator[Any]:
 
 
 def _run(sender: Connection, threads: str | None, work: Work, plans: Sequence[Record]) -> None:
-    """Send the results of the trials, or the error that no trial is to blame for."""
     if threads:
         limit_threads(int(threads))
     import cometad_bench.warm  # noqa: F401  (for its effect; the server has done it already)

@@ -23,8 +23,6 @@ Figures = Mapping[str, Mapping[str, float]]  # by arm, then by family: the mean 
 
 
 class Nested(NamedTuple):
-    """The outcome of a nested choice."""
-
     chosen: dict[str, str]  # by family: the arm that is best on the other families
     figures: dict[str, float]  # by family: the figure of that arm
     best: str  # the arm that is best on all families
@@ -73,7 +71,6 @@ def nested_table(frame: pl.DataFrame, title: str, metric: str = RANKED_BY) -> Re
 
 
 def headline(frame: pl.DataFrame, metric: str = RANKED_BY) -> str:
-    """Return the nested figure in one sentence, with that of the best arm beside it."""
     figures = family_means(frame, metric)
     nested = nested_choice(figures)
     families, common = list(nested.figures), _headline(nested)

@@ -13,7 +13,6 @@ FEW_SEEDS = 3  # with fewer, a deviation says little
 
 
 def metric_notes(means: pl.DataFrame, frame: pl.DataFrame, metrics: Sequence[str]) -> list[str]:
-    """Return the footnotes of a table of these metrics."""
     return [
         _reading("Figures are in percent.", means),
         *_oracle(metrics),
@@ -24,7 +23,6 @@ def metric_notes(means: pl.DataFrame, frame: pl.DataFrame, metrics: Sequence[str
 
 
 def threshold_notes(means: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
-    """Return the footnotes of a table at thresholds from training scores."""
     return [
         _reading("Precision, recall and F1 are in percent.", means),
         "The threshold is the 99 % quantile of the training scores, set without labels.",

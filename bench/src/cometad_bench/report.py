@@ -58,12 +58,10 @@ class Reported(NamedTuple):
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment."""
         return EXPERIMENTS[self.name]
 
     @property
     def over(self) -> str:
-        """What arms are ranked over."""
         return "entity" if self.experiment.protocol == "entity" else "dataset"
 
     @property
@@ -72,29 +70,23 @@ class Reported(NamedTuple):
         return self.experiment.base in blocks(self.frame, self.metric, "entity").columns
 
     def title(self, more: str) -> str:
-        """Return the title of a table."""
         return f"{self.experiment.title}: {more}"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its file name, its caption, and the function that writes it to a path."""
-
     name: str
     title: str
     draw: Callable[[Path], object]
 
 
 class Section(NamedTuple):
-    """A part of a report, or all of it."""
-
     tables: Sequence[ResultTable] = ()
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()  # shown above everything else
 
 
 def joined(sections: Sequence[Section]) -> Section:
-    """Return several sections as one."""
     return Section(*([one for part in kind for one in part] for kind in zip(*sections, strict=True)))
 
 
@@ -145,7 +137,6 @@ def report(
 
 
 def _failures(records: Sequence[Record]) -> list[str]:
-    """Return which arms failed on which datasets, how often, and the last error."""
     cells: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         cells.setdefault((record["arm"], record["dataset"]), []).append(record)
@@ -183,7 +174,6 @@ def _unseen(results: Reported) -> Section:
 
 
 def _part(frame: pl.DataFrame, wanted: Callable[[str, str], bool]) -> pl.DataFrame:
-    """Return the trials on the entities that are wanted."""
     entities = [entity for entity in distinct(frame, "dataset", "entity") if wanted(*entity)]
     chosen = pl.DataFrame(entities, schema=frame.select("dataset", "entity").schema, orient="row")
     return frame.join(chosen, on=("dataset", "entity"), how="semi", maintain_order="left")
@@ -383,7 +373,6 @@ _SECTIONS: dict[str, Sequence[Callable[[Reported], Section]]] = {
 
 
 def _paths(name: str, section: Section, target: Path) -> list[Path]:
-    """Return the files that `_write` writes."""
     names = [figure.name for figure in section.figures] + [f"{name}.{ending}" for ending in _endings(section)]
     return [target / each for each in names]
 

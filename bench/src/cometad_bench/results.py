@@ -195,7 +195,6 @@ class Results:
         return self._unpacked[1]
 
     def _parsed(self, line: bytes) -> Record | None:
-        """Return the result in a line; None for a line that holds the parameters of an arm."""
         record = _checked(json.loads(line))
         parameters = record["hyper_parameters"]
         if _is_arm(record):
@@ -259,7 +258,6 @@ def _is_arm(record: Record) -> bool:
 
 
 def _checked(record: object) -> Record:
-    """Return the content of a line if it is a result or the parameters of an arm."""
     if not isinstance(record, dict):
         raise ValueError("it is not an object")
     for name in ("id", "hyper_parameters") if _is_arm(record) else IDENTITY:

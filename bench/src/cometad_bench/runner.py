@@ -55,14 +55,11 @@ class Job:
 
     @cached_property
     def identities(self) -> list[str]:
-        """The identity of each trial."""
         return [identity(plan) for plan in self.plans]
 
 
 @dataclass
 class Outcome:
-    """The outcome of a run."""
-
     requested: int = 0  # trials that were requested and can run
     done_before: int = 0  # of these, trials that already had a result
     failed_before: int = 0  # trials that failed in an earlier run and were not retried
@@ -151,7 +148,6 @@ def joined(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
-    """Return the results of an experiment in a folder."""
     _experiment(name)
     return Results(Path(folder) / f"{name}.jsonl")
 
@@ -266,7 +262,6 @@ class _Tally:
         return missing
 
     def take(self, record: Record) -> None:
-        """Store a result."""
         outcome = self._outcome
         self._results.append(record)
         outcome.done += record["error"] is None
@@ -279,7 +274,6 @@ class _Tally:
         self._report(self._passed, self._total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
 
     def finish(self) -> None:
-        """Say so if there was nothing to run."""
         if not self._outcome.done and not self._outcome.failed:
             self._report(self._passed, self._total, "nothing left to run")
 
@@ -297,8 +291,6 @@ def _work(jobs: Sequence[Job], results: Results, isolated_on: str | None, tally:
 
 
 class _Trials(NamedTuple):
-    """The trials of a job, for a worker of an engine."""
-
     work: Work
     plans: list[Record]
     device: str

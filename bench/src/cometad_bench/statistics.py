@@ -79,8 +79,6 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 class Interval(NamedTuple):
-    """A mean and the ends of its confidence interval."""
-
     mean: float
     low: float
     high: float

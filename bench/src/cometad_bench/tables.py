@@ -54,14 +54,12 @@ class ResultColumn:
     with_deviation: bool = True
 
     def shown(self, value: float) -> str:
-        """Return the value as printed."""
         smallest = 10**-self.digits
         if self.is_probability and value < smallest / 2:
             return f"< {smallest:.{self.digits}f}"
         return f"{self.scale * value:,.{self.digits}f}"
 
     def printed(self, value: float) -> float:
-        """Return the value rounded as printed."""
         return round(self.scale * value, self.digits) if np.isfinite(value) else value
 
 
@@ -86,12 +84,10 @@ class ResultRow:
 
     @classmethod
     def of(cls, arm: str, values: Iterable[float | None], note: str = "") -> "ResultRow":
-        """Return a row of plain figures."""
         return cls(arm, tuple(map(Cell, values)), note)
 
     @property
     def label(self) -> str:
-        """The name of the row with its note."""
         return f"{self.arm} ({self.note})" if self.note else self.arm
 
 
@@ -114,7 +110,6 @@ class ResultTable:
 
 
 def percent(*headers: str) -> tuple[ResultColumn, ...]:
-    """Return columns of figures in percent."""
     return tuple(ResultColumn(header, scale=100) for header in headers)
 
 
@@ -199,7 +194,6 @@ def _rows(means: Sequence[Means], columns: Sequence[ResultColumn], paper: Publis
 
 
 def _reference_position(one: Means) -> int:
-    """Return a sort key that puts the no-skill references last."""
     return 1 + REFERENCES.index(one["arm"]) if one["arm"] in REFERENCES else 0
 
 

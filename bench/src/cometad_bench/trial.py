@@ -75,7 +75,6 @@ def built(arm: Arm, dataset: Dataset | StoredDataset, seed: int, device: str) ->
 
 
 def training_series(arm: Arm, dataset: Dataset) -> Floats:
-    """Return the series (time, variable) that the arm's detector is fitted on."""
     share = arm.build(dataset.name, 0, "cpu").get_params(deep=False).get("validation_share")
     joined = len(dataset.train_seams) > 1
     return dataset.held_out_last(share)[0] if joined and share is not None else dataset.train
@@ -129,7 +128,6 @@ def failure(device: str, error: str) -> dict[str, Any]:
 
 
 def facts(device: str) -> dict[str, Any]:
-    """Return the hardware, the versions and the time of a trial."""
     return {
         "device": _processor(device),
         "threads": thread_count(),
@@ -162,7 +160,6 @@ class Fitting:
 
 
 def _scored(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> tuple[Detector, Floats, dict[str, Any]]:
-    """Return the fitted detector, its scores of the test part, and what both took."""
     detector, fit_seconds = fitting(arm, seed)
     started = time.monotonic()
     scores = detector.decision_function(dataset.test)

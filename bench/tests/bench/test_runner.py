@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from cometad import Comet, NetworkComet
 from cometad.baselines import BASELINES
-from cometad.baselines.squared_norm import SquaredNorm
+from cometad.baselines.simple import SquaredNorm
 from cometad.cli.paths import is_ours
 from cometad.cli.verbs import main
 from cometad.datasets.dataset import Dataset, concatenate

@@ -55,7 +55,6 @@ class Baseline(Detector):
             cls.saved = {name: array(name, *cls.shapes.get(name, (...,))) for name in cls.learned}
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         signature = inspect.signature(type(self)).parameters
         defaults = {name: parameter.default for name, parameter in signature.items()}
         rules = {name: _rule_of(default) for name, default in defaults.items() if not isinstance(default, bool | str)}

@@ -34,7 +34,6 @@ class PcaError(VariableBaseline):
     variance_share: float = 0.9
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         super().check_parameters()
         check_number("variance_share", self.variance_share, 0, 1)
 

@@ -38,7 +38,6 @@ class WindowPca(VariableBaseline):
     variance_share: float = 0.9
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         super().check_parameters()
         check_number("variance_share", self.variance_share, 0, 1)
 

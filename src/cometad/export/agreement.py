@@ -76,8 +76,6 @@ class Agreement(NamedTuple):
 
 
 class StepScored(NamedTuple):
-    """The outputs of an exported file for a series, and the final state."""
-
     alert_scores: Floats  # (time,)
     variables: Floats  # (time, variable)
     thresholds: Floats  # (time,)

@@ -22,7 +22,6 @@ class Graph:
             self.initializers: list[TensorProto] = []
 
     def wire(self, name: str) -> "Wire":
-        """The wire with a name, such as an input of the graph."""
         return Wire(self, name)
 
     def constant(self, value: Any) -> "Wire":
@@ -47,11 +46,9 @@ class Graph:
         return [Wire(self, name) for name in outputs]
 
     def where(self, condition: "Wire", then: Any, otherwise: Any) -> "Wire":
-        """Elements of one input or the other."""
         return self("Where", condition, then, otherwise)
 
     def total(self, values: "Wire", axis: int, keep: bool = False) -> "Wire":
-        """The sum along an axis."""
         return self("ReduceSum", values, np.array([axis]), keepdims=int(keep))
 
     def mean(self, values: "Wire", axis: int) -> "Wire":
@@ -82,7 +79,6 @@ class Graph:
         return self("Slice", values, np.array([start]), np.array([end]), np.array([0]))
 
     def clip(self, values: "Wire", low: float, high: float) -> "Wire":
-        """Values limited to a range."""
         return self("Clip", values, float(low), float(high))
 
     def branch(
@@ -107,7 +103,6 @@ class Graph:
         return self("Scan", start, items, body=scanned, num_scan_inputs=1)
 
     def identity(self, values: "Wire", name: str) -> None:
-        """Name values as an output."""
         self.nodes.append(helper.make_node("Identity", [values.name], [name]))
 
     def _subgraph(self, make: "Callable[[Graph], Wire]", kind: int) -> GraphProto:
@@ -127,7 +122,6 @@ class Wire:
         self.graph, self.name = graph, name
 
     def cast(self, kind: int) -> "Wire":
-        """The same values as another type."""
         return self.graph("Cast", self, to=kind)
 
     def inside(self, graph: Graph) -> "Wire":

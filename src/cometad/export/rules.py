@@ -48,15 +48,12 @@ ALERTS = {
 
 
 class Slot(NamedTuple):
-    """A part of the state."""
-
     name: str
     initial: Floats  # before the first reading
     meaning: str
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.initial.shape)
 
 
@@ -75,12 +72,10 @@ class RuleGraph(NamedTuple):
 
 
 def fixed(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
-    """A threshold that never changes."""
     return Tracked(graph.constant(detector.threshold_state_), {})
 
 
 def budget_slots(detector: Detector) -> list[Slot]:
-    """The state of a budget."""
     _, _, position, allowance, quiet, last, *_ = detector.threshold_state_.tolist()
     fitted = {"position": position, "last": last}  # no event is open before the first reading
     if detector.threshold.rate is None:
@@ -182,7 +177,6 @@ def _cost(graph: Graph, score: Wire, tail: ScoreTail) -> Wire:
 
 
 def _score_at(graph: Graph, position: Wire, start: float, spread: float) -> Wire:
-    """The score at a position."""
     away = _expm1(graph, graph("Min", abs(position), FARTHEST))
     return graph("Sign", position) * away * spread + start
 

@@ -37,7 +37,6 @@ class StateLayout:
         return described
 
     def unpacked(self, graph: Graph, state: Wire) -> dict[str, Wire]:
-        """The parts of a state (number,)."""
         initial = np.concatenate([slot.initial.ravel() for slot in self._slots])
         current = graph.where(graph.rows(state, 0, 1).same(0.0), initial, state)
         sizes = np.array([slot.size for slot in self._slots])
@@ -48,7 +47,6 @@ class StateLayout:
         }
 
     def packed(self, graph: Graph, parts: Mapping[str, Wire]) -> Wire:
-        """The state (number,) with these parts."""
         flat = [
             parts[slot.name] if slot.initial.ndim == 1 else graph.reshape(parts[slot.name], (-1,))
             for slot in self._slots
@@ -57,8 +55,6 @@ class StateLayout:
 
 
 class Step(NamedTuple):
-    """The graph of a step, and the layout of its state."""
-
     graph: Graph
     layout: StateLayout
 
@@ -88,7 +84,6 @@ def step_of(detector: Comet) -> Step:
 
 
 def layout_of(detector: Comet) -> StateLayout:
-    """The state that the graph of a detector needs."""
     panel, zeros = detector.panel_, np.zeros(detector.panel_.width)
     slots = [Slot("rows", np.zeros((max(panel.context, 1), panel.width)), "the last scaled readings, oldest first")]
     if detector.trends_.any:

@@ -44,7 +44,6 @@ class SerialEngine:
     workers = 1
 
     def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
-        """Yield the outcomes in the order of the tasks."""
         for number, task in enumerate(tasks):
             yield TaskOutcome(number, function(task))
 

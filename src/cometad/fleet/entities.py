@@ -23,7 +23,7 @@ from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_o
 from cometad.data.tables import ReadOptions, Tables
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
-from cometad.fleet.split import Segment, SplitTable, by_entity, rows_of
+from cometad.fleet.split import DATA, Segment, by_entity, rows_of, split_table
 from cometad.frames import refuse_text
 from cometad.progress import show_progress
 from cometad.series import Series, as_series, together
@@ -57,12 +57,10 @@ class FileReadings:
     without: str | None = None  # an entity column that the files may have
 
     def open(self, wanted: Wanted | None = None) -> Series:
-        """Read the files."""
         reader = self.options.reader(self.files, wanted.names if wanted else ())
         return _series(reader.whole(_selection(wanted, self.without)), self.options)
 
     def carried(self) -> "CarriedReadings":
-        """The files as one frame."""
         tables = Tables(self.files, self.options.drop, self.options.dialect, self.options.time_column)
         tables.put_in_order(Columns(tables.shown, self.options.time_column, self.options.dialect))
         return CarriedReadings(f"'{tables.shown}'", tables.whole().frame, self.options, self.without)
@@ -78,11 +76,9 @@ class SplitReadings:
     options: ReadOptions
 
     def open(self, wanted: Wanted | None = None) -> Series:
-        """Read the rows."""
         return self.carried().open(wanted)
 
     def carried(self) -> "CarriedReadings":
-        """The rows in memory."""
         return CarriedReadings(f"entity {self.name!r}", rows_of(self.data, self.segments), self.options)
 
 
@@ -96,7 +92,6 @@ class CarriedReadings:
     without: str | None = None
 
     def open(self, wanted: Wanted | None = None) -> Series:
-        """Check the rows, as those of a file."""
         part = Part(self.frame, False, 0, lambda row: f"row {row + 1} of {self.shown}")
         time_column, dialect = self.options.time_column, self.options.dialect
         columns = Columns(self.shown, time_column, dialect, variables=wanted.names if wanted else ())
@@ -107,7 +102,6 @@ class CarriedReadings:
         return _series(frame, self.options)
 
     def carried(self) -> "CarriedReadings":
-        """The same object."""
         return self
 
 
@@ -118,11 +112,9 @@ class ObjectReadings:
     value: Any
 
     def open(self, wanted: Wanted | None = None) -> Series:
-        """Check the readings."""
         return as_series(self.value, missing=True)
 
     def carried(self) -> "ObjectReadings":
-        """The same object."""
         return self
 
 
@@ -145,8 +137,6 @@ def _series(frame: pl.DataFrame, options: ReadOptions) -> Series:
 
 
 class Entities(NamedTuple):
-    """The entities of some data, by name."""
-
     readings: Mapping[str, EntityReadings]
     signature: str | None  # of files: names, sizes and modification times; None for objects
 
@@ -193,8 +183,8 @@ def _from_path(
         tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
         tables.put_in_order(Columns(tables.shown, options.time_column, options.dialect, variables=(by,)))
         with show_progress("table", verbose) as report:
-            table = SplitTable.of(tables, by, Path(folder), signature, options.dialect, report=report)
-        rows = {name: SplitReadings(name, table.data, segments, options) for name, segments in table.segments.items()}
+            split = split_table(tables, by, Path(folder), signature, options.dialect, report=report)
+        rows = {name: SplitReadings(name, Path(folder, DATA), segments, options) for name, segments in split.items()}
         yield Entities(rows, signature)
 
 
@@ -265,7 +255,6 @@ def _hive(files: list[Path], root: Path, by: str) -> dict[str, list[Path]] | Non
 
 
 def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str, EntityReadings]:
-    """The entities of a polars or pandas frame."""
     import narwhals as nw
 
     frame = nw.from_native(data, eager_only=True, pass_through=True)

@@ -30,8 +30,6 @@ from cometad.fleet.storage import LOCK, SCRATCH, Entry, FleetFolder, FleetWriter
 
 @dataclass
 class FleetRun:
-    """The result of a run."""
-
     requested: int = 0
     fitted: int = 0
     before: int = 0  # done in an earlier run
@@ -42,7 +40,6 @@ class FleetRun:
     absent: int = 0  # in the fleet but not in the data; they are kept
 
     def sentence(self) -> str:
-        """The run in one sentence."""
         counts = {
             "fitted": self.fitted,
             "failed": len(self.failed),
@@ -56,8 +53,6 @@ class FleetRun:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """What to fit, and how."""
-
     data: object
     by: str | None
     detector: Detector
@@ -86,7 +81,6 @@ def recipe(about: Mapping[str, Any]) -> str:
 
 
 def fit_fleet(plan: FitPlan, folder: FleetFolder, work: EntityWork) -> FleetRun:
-    """Fit the entities that have no detector yet, or whose readings changed."""
     plan.detector.check_parameters()
     about = plan.about()  # refuses what cannot be saved
     signature = data_signature(plan.data, plan.by, plan.options)
@@ -132,7 +126,6 @@ def _check_place(folder: Path, data: object) -> None:
 
 
 def _check_same(folder: Path, writer: FleetWriter, known: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Refuse parameters that differ from those of the fleet."""
     if not writer.entries:
         return
     for name in FIXED:

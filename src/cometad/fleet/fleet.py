@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import polars as pl
 
@@ -31,16 +31,44 @@ from cometad.parameters import check_integer
 OPEN = 32  # detectors kept in memory
 
 
-class EntityScores(NamedTuple):
-    """The scores of one entity, or why there are none."""
+class FleetOptions(TypedDict, total=False):
+    """Options that the methods of a fleet share.
 
+    `by` is the column with the entity of each reading; `time_column`, `drop`, `resample` and `dialect` say how to read
+    the data. `engine` is "local" (processes on this machine), "ray" (a cluster at `address`) or your own; `workers`
+    defaults to one per core. `verbose` shows progress.
+    """
+
+    by: str | None
+    time_column: str | None
+    drop: Sequence[str]
+    resample: str | None
+    dialect: Dialect | None
+    engine: str | Engine
+    workers: int | None
+    address: str | None
+    verbose: bool
+
+
+def _reading(options: FleetOptions) -> ReadOptions:
+    unknown = [name for name in options if name not in FleetOptions.__annotations__]
+    if unknown:
+        raise TypeError(f"A fleet has no option {unknown[0]!r}. Available: {', '.join(FleetOptions.__annotations__)}.")
+    time_column, drop, resample = options.get("time_column"), options.get("drop"), options.get("resample")
+    return ReadOptions(time_column, tuple(drop or ()), resample, options.get("dialect") or Dialect())
+
+
+def _work(options: FleetOptions) -> EntityWork:
+    engine = engine_of(options.get("engine", "local"), options.get("workers"), options.get("address"))
+    return EntityWork(engine, options.get("verbose", False))
+
+
+class EntityScores(NamedTuple):
     name: str
     answer: ScoreAnswer
 
 
 class FleetCheck(NamedTuple):
-    """The problems of a fleet, in words."""
-
     damaged: dict[str, str]  # entities whose detectors cannot be loaded
     failed: dict[str, str]  # never fitted
     different: dict[str, str]  # whose variables differ from the majority
@@ -81,19 +109,11 @@ class Fleet(Mapping[str, Detector]):
         data: object,
         *,
         folder: str | os.PathLike[str],
-        by: str | None = None,
         detector: Detector | None = None,
-        engine: str | Engine = "local",
-        workers: int | None = None,
-        address: str | None = None,
         pool: bool | int = False,
-        time_column: str | None = None,
-        drop: Sequence[str] = (),
-        resample: str | None = None,
-        dialect: Dialect | None = None,
         retry: bool = False,
         refit: bool = False,
-        verbose: bool = False,
+        **options: Unpack[FleetOptions],
     ) -> "Fleet":
         """Fit a detector for each entity, and keep them in a folder; an interrupted run resumes where it stopped.
 
@@ -102,15 +122,14 @@ class Fleet(Mapping[str, Detector]):
         the reason. A repeated call fits only entities that are new or whose readings changed; other parameters are
         refused, unless `refit` is true. `retry` retries failed entities.
 
-        `engine` is "local" (processes on this machine), "ray" (a cluster at `address`) or your own. With `pool`,
-        entities with few readings (fewer than `pool`, or than 2,000 if it is true) borrow from others.
+        With `pool`, entities with few readings (fewer than `pool`, or than 2,000 if it is true) borrow from others.
+        The other options are those of `FleetOptions`.
         """
         check_integer("pool", int(pool), 0)
-        options = ReadOptions(time_column, tuple(drop), resample, dialect or Dialect())
         pooled = POOL if pool is True else int(pool)
-        plan = FitPlan(data, by, detector or Comet(), options, pooled, retry, refit)
+        plan = FitPlan(data, options.get("by"), detector or Comet(), _reading(options), pooled, retry, refit)
         place = FleetFolder(folder)
-        run = fit_fleet(plan, place, EntityWork(engine_of(engine, workers, address), verbose))
+        run = fit_fleet(plan, place, _work(options))
         fleet = cls(place)
         fleet.run = run
         return fleet
@@ -190,51 +209,37 @@ class Fleet(Mapping[str, Detector]):
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
-    def score(self, data: object, **options: Any) -> pl.DataFrame:
+    def score(self, data: object, *, alerts: Alerts | None = None, **options: Unpack[FleetOptions]) -> pl.DataFrame:
         """Score the readings of all entities: one row per reading, as in `cometad fleet score`.
 
         Takes the options of `score_each`. Entities that cannot be scored have no rows.
         """
-        parts = [scored.answer.rows for scored in self.score_each(data, **options) if scored.answer.rows is not None]
+        scored = (each.answer.rows for each in self.score_each(data, alerts=alerts, **options))
+        parts = [rows for rows in scored if rows is not None]
         return pl.concat(parts) if parts else pl.DataFrame(schema=SCORES)
 
     def score_each(
-        self,
-        data: object,
-        *,
-        by: str | None = None,
-        engine: str | Engine = "local",
-        workers: int | None = None,
-        address: str | None = None,
-        alerts: Alerts | None = None,
-        time_column: str | None = None,
-        drop: Sequence[str] = (),
-        resample: str | None = None,
-        dialect: Dialect | None = None,
-        verbose: bool = False,
+        self, data: object, *, alerts: Alerts | None = None, **options: Unpack[FleetOptions]
     ) -> Iterator[EntityScores]:
         """Yield the scores of each entity in the data, keeping few of them in memory.
 
-        How to read the data defaults to the options of the fit.
+        How to read the data defaults to the options of the fit; the options are those of `FleetOptions`.
         """
-        work = EntityWork(engine_of(engine, workers, address), verbose)
-        asked = ReadOptions(time_column, tuple(drop), resample, dialect or Dialect())
-        with self._entities(data, by, asked, verbose) as found:
+        work = _work(options)
+        with self._entities(data, options) as found:
             yield from self._scored(found, work, alerts or Alerts())
 
-    def _entities(
-        self, data: object, by: str | None, asked: ReadOptions = ReadOptions(), verbose: bool = False
-    ) -> AbstractContextManager[Entities]:
+    def _entities(self, data: object, options: FleetOptions) -> AbstractContextManager[Entities]:
         """The entities of data; how to read them defaults to the options of the fit."""
-        known = self.about.get("options", {})
-        written = {**known.get("dialect", {})}
-        options = ReadOptions(
+        known, asked = self.about.get("options", {}), _reading(options)
+        reading = ReadOptions(
             asked.time_column or known.get("time_column"),
             asked.drop or tuple(known.get("drop", ())),
             asked.resample or known.get("resample"),
-            asked.dialect if asked.dialect != Dialect() else Dialect(**written),
+            asked.dialect if asked.dialect != Dialect() else Dialect(**known.get("dialect", {})),
         )
-        return entities_of(data, by or self.about.get("by"), options, verbose=verbose)
+        by = options.get("by") or self.about.get("by")
+        return entities_of(data, by, reading, verbose=options.get("verbose", False))
 
     def _scored(self, found: Entities, work: EntityWork, alerts: Alerts) -> Iterator[EntityScores]:
         for name in found.readings:
@@ -257,21 +262,15 @@ class Fleet(Mapping[str, Detector]):
         *,
         most: int = 50,
         most_events: int = 10,
-        engine: str | Engine = "local",
-        workers: int | None = None,
-        address: str | None = None,
         alerts: Alerts | None = None,
-        verbose: bool = False,
-        **reading: Any,
+        **options: Unpack[FleetOptions],
     ) -> Overview:
         """Write a page with all entities, worst first; the worst `most` get a report in a folder next to it.
 
-        `reading` has the options for reading the data, as in `score_each`.
+        The options are those of `score_each`.
         """
-        work, rule = EntityWork(engine_of(engine, workers, address), verbose), alerts or Alerts()
-        given = {name: value for name, value in reading.items() if value is not None}
-        by, drop = given.pop("by", None), tuple(given.pop("drop", ()))
-        with self._entities(data, by, ReadOptions(drop=drop, **given), verbose) as found:
+        work, rule = _work(options), alerts or Alerts()
+        with self._entities(data, options) as found:
             lines = [line_of(scored) for scored in self._scored(found, work, rule)]
             task_of = partial(self._task, found, work, rule)
             return write_overview(self.folder.path, lines, Path(output), work, task_of, most, most_events)
@@ -296,13 +295,12 @@ class Fleet(Mapping[str, Detector]):
         unknown: list[str] = []
         silent: list[str] = []
         if data is not None:
-            with self._entities(data, by) as found:
+            with self._entities(data, {"by": by}) as found:
                 unknown = [name for name in found.readings if name not in self.entries]
                 silent = [name for name in self if name not in found.readings]
         return FleetCheck(damaged, failed, self._different(), unknown, silent)
 
     def _different(self) -> dict[str, str]:
-        """Entities whose variables differ from the majority, and how."""
         usual = Counter(self.entries[name].variables for name in self).most_common(1)
         if not usual:
             return {}

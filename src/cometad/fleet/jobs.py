@@ -39,8 +39,6 @@ SCORES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class FitTask:
-    """An entity to fit."""
-
     name: str
     readings: EntityReadings
     detector: Detector  # not fitted
@@ -49,8 +47,6 @@ class FitTask:
 
 
 class FitAnswer(NamedTuple):
-    """A fitted detector, or why there is none."""
-
     content: bytes | None = None  # of the saved detector
     error: str | None = None
     unchanged: bool = False  # the fingerprint is the known one, so nothing was fitted
@@ -62,7 +58,6 @@ class FitAnswer(NamedTuple):
 
 
 def fit_entity(task: FitTask) -> FitAnswer:
-    """Fit the detector of one entity; any error is part of the answer."""
     began = time.perf_counter()
     answer = FitAnswer()
     try:
@@ -107,8 +102,6 @@ def parameters_of(detector: Detector) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ScoreTask:
-    """An entity to score with its saved detector."""
-
     name: str
     readings: EntityReadings
     content: bytes
@@ -116,8 +109,6 @@ class ScoreTask:
 
 
 class ScoreAnswer(NamedTuple):
-    """The scores of an entity, or why there are none."""
-
     rows: pl.DataFrame | None = None  # with the columns of SCORES
     alerts: int = 0
     notices: int = 0
@@ -129,7 +120,6 @@ class ScoreAnswer(NamedTuple):
 
 
 def score_entity(task: ScoreTask) -> ScoreAnswer:
-    """Score the readings of one entity; any error is part of the answer."""
     try:
         detector, series = _opened(task)
         parts = list(scored_rows(detector, task.alerts, [series]))
@@ -158,21 +148,16 @@ def _opened(task: ScoreTask) -> tuple[Detector, Series]:
 
 
 class PageTask(NamedTuple):
-    """An entity to report on."""
-
     task: ScoreTask
     most_events: int
 
 
 class PageAnswer(NamedTuple):
-    """The HTML report of an entity, or why there is none."""
-
     html: str = ""
     error: str | None = None
 
 
 def page_of_entity(wanted: PageTask) -> PageAnswer:
-    """The HTML report of one entity; any error is part of the answer."""
     named = {"entity": wanted.task.name}
     try:
         detector, series = _opened(wanted.task)

@@ -88,7 +88,6 @@ class _Queue:
         self._started = 0
 
     def take(self) -> _Assignment | None:
-        """The next task, if any."""
         due = self._again and self._again[0][0] <= self._started
         found = None if due else next(self._new, None)
         if found is None and not self._again:
@@ -97,13 +96,10 @@ class _Queue:
         return self._again.popleft()[1] if found is None else _Assignment(*found)
 
     def retry(self, job: _Assignment) -> None:
-        """Take a task again."""
         self._again.append((self._started + PAUSE, job._replace(attempt=job.attempt + 1)))
 
 
 class _Worker(Child):
-    """A process, the task it works on, and how many it has done."""
-
     job: _Assignment
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
@@ -111,7 +107,6 @@ class _Worker(Child):
         self.done = 0
 
     def start(self, job: _Assignment) -> None:
-        """Send a task."""
         self.job = job
         with suppress(BrokenPipeError, ConnectionResetError):  # it has just died, as `outcome` will find
             self.pipe.send(job.task)
@@ -162,5 +157,4 @@ def one_thread() -> None:
 
 
 def _cores() -> int:
-    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,8 +20,6 @@ MARK = ".cometad-fleet-report"  # marks a folder of reports as ours
 
 
 class EntityLine(NamedTuple):
-    """A row of the overview."""
-
     name: str
     readings: int = 0
     flagged: float = 0.0  # share of the readings
@@ -37,8 +35,6 @@ class EntityLine(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """The written overview."""
-
     headline: str
     pages: int
     folder: Path
@@ -46,7 +42,6 @@ class Overview(NamedTuple):
 
 
 def line_of(scored: "EntityScores") -> EntityLine:
-    """The row of an entity."""
     rows = scored.answer.rows
     if rows is None:
         return EntityLine(scored.name, error=scored.answer.error)
@@ -70,7 +65,6 @@ def write_overview(
     most: int,
     most_events: int,
 ) -> Overview:
-    """Write the reports of the worst entities, then the page that links to them."""
     folder = output.with_name(f"{output.stem}-entities")
     ranked = worst_first(lines)
     chosen = [line.name for line in ranked if line.error is None][:most]

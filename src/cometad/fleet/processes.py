@@ -29,7 +29,6 @@ class Child:
         theirs.close()  # so that the pipe closes with the process
 
     def end(self) -> None:
-        """End the process, whatever it does."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -41,7 +40,6 @@ class Child:
 
 
 def death(code: int | None, which: str) -> str:
-    """Why a process ended, in one sentence."""
     if code == -signal.SIGKILL:
         return f"{which} was killed (SIGKILL), probably because memory ran out."
     if code is not None and code < 0:

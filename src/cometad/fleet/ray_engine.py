@@ -30,7 +30,6 @@ class RayEngine:
         self.workers = workers or 1  # known once it is connected
 
     def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
-        """Yield the outcomes as they arrive; closing the iterator cancels the rest."""
         ray = self._connected()
         cores = int(ray.cluster_resources().get("CPU", 1))
         self.workers = min(self._asked or cores, cores)
@@ -88,7 +87,6 @@ class RayEngine:
 
 
 def _call(function: Callable[[Any], Any], task: Any) -> Any:
-    """Run a task on a node."""
     from cometad.fleet.local_engine import one_thread
 
     one_thread()
@@ -109,7 +107,6 @@ def check_reachable(address: str) -> None:
 
 
 def unreachable(address: str, reason: str) -> InputError:
-    """The error for an unreachable cluster."""
     first = reason.strip().partition("\n")[0].rstrip(".")
     return InputError(
         f"Cannot reach a Ray cluster at {address!r} ({first}). Check the address, or start one with ray start --head."

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -33,67 +33,59 @@ class Segment(NamedTuple):
     length: int
 
 
-class SplitTable:
-    """The rows of a table by entity, in a folder of scratch files; `signature` identifies the table."""
+Segments = dict[str, tuple[Segment, ...]]  # of each entity
 
-    def __init__(self, folder: Path, segments: dict[str, tuple[Segment, ...]]) -> None:
-        self.data, self.segments = folder / DATA, segments
 
-    @classmethod
-    def of(
-        cls,
-        tables: Tables,
-        by: str,
-        folder: Path,
-        signature: str,
-        dialect: Dialect = Dialect(),
-        buffer: int = BUFFER,
-        report: ProgressCallback = lambda done, total, note: None,
-    ) -> "SplitTable":
-        """Split a table, unless the folder holds it already; `report` gets the number of files."""
-        known = cls._found(folder, signature)
-        if known is not None:
-            return known
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / INDEX).unlink(missing_ok=True)  # it refers to rows of another table, which are overwritten now
-            with (folder / DATA).open("wb") as file:
-                segments = _split(_counted(tables, report), tables.shown, by, file, dialect, buffer)
-        except OSError as error:
-            raise OutputError(
-                f"Cannot split the table by {by!r} into '{folder}': {error.strerror or error}. Free some space, or "
-                "choose another folder."
-            ) from error
-        made = cls(folder, {name: tuple(segments[name]) for name in sorted(segments)})
-        made._keep(folder, signature)
-        return made
+def split_table(
+    tables: Tables,
+    by: str,
+    folder: Path,
+    signature: str,
+    dialect: Dialect = Dialect(),
+    buffer: int = BUFFER,
+    report: ProgressCallback = lambda done, total, note: None,
+) -> Segments:
+    """Split a table into the file `DATA` of a scratch folder, unless the folder holds it already, as `signature` says.
 
-    def _keep(self, folder: Path, signature: str) -> None:
-        rows = {
-            "name": list(self.segments),
-            "offsets": [[segment.offset for segment in segments] for segments in self.segments.values()],
-            "lengths": [[segment.length for segment in segments] for segments in self.segments.values()],
-        }
-        frame = pl.DataFrame(
-            rows, schema={"name": pl.String, "offsets": pl.List(pl.Int64), "lengths": pl.List(pl.Int64)}
-        )
-        frame = frame.with_columns(signature=pl.lit(signature))
-        write_whole(folder / INDEX, lambda temporary: frame.write_parquet(temporary))
+    Returns the segments of each entity; `report` gets the number of files.
+    """
+    known = _found(folder / INDEX, signature)
+    if known is not None:
+        return known
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / INDEX).unlink(missing_ok=True)  # it refers to rows of another table, which are overwritten now
+        with (folder / DATA).open("wb") as file:
+            found = _split(_counted(tables, report), tables.shown, by, file, dialect, buffer)
+    except OSError as error:
+        raise OutputError(
+            f"Cannot split the table by {by!r} into '{folder}': {error.strerror or error}. Free some space, or "
+            "choose another folder."
+        ) from error
+    segments = {name: tuple(found[name]) for name in sorted(found)}
+    _keep(segments, folder / INDEX, signature)
+    return segments
 
-    @classmethod
-    def _found(cls, folder: Path, signature: str) -> "SplitTable | None":
-        if not (folder / INDEX).exists():
-            return None
-        frame = pl.read_parquet(folder / INDEX)
-        if frame["signature"].unique().to_list() != [signature]:
-            return None
-        return cls(
-            folder,
-            {
-                name: tuple(map(Segment, offsets, lengths))
-                for name, offsets, lengths in zip(frame["name"], frame["offsets"], frame["lengths"], strict=True)
-            },
-        )
+
+def _keep(segments: Segments, index: Path, signature: str) -> None:
+    rows = {
+        "name": list(segments),
+        "offsets": [[segment.offset for segment in own] for own in segments.values()],
+        "lengths": [[segment.length for segment in own] for own in segments.values()],
+    }
+    schema: dict[str, Any] = {"name": pl.String, "offsets": pl.List(pl.Int64), "lengths": pl.List(pl.Int64)}
+    frame = pl.DataFrame(rows, schema=schema).with_columns(signature=pl.lit(signature))
+    write_whole(index, lambda temporary: frame.write_parquet(temporary))
+
+
+def _found(index: Path, signature: str) -> Segments | None:
+    if not index.exists():
+        return None
+    frame = pl.read_parquet(index)
+    if frame["signature"].unique().to_list() != [signature]:
+        return None
+    columns = zip(frame["name"], frame["offsets"], frame["lengths"], strict=True)
+    return {name: tuple(map(Segment, offsets, lengths)) for name, offsets, lengths in columns}
 
 
 def _counted(tables: Tables, report: ProgressCallback) -> Iterator[Part]:

@@ -61,7 +61,6 @@ class Entry:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there is a detector."""
         return self.status == "fitted"
 
 
@@ -91,25 +90,20 @@ def _interned(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def manifest_of(entries: Mapping[str, Entry]) -> pl.DataFrame:
-    """The rows of a manifest, by name."""
     rows = [entries[name] for name in sorted(entries)]
     return pl.DataFrame({field: [getattr(row, field) for row in rows] for field in SCHEMA}, schema=SCHEMA)
 
 
 class FleetFolder:
-    """Reads the folder of a fleet."""
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     @property
     def is_fleet(self) -> bool:
-        """Whether the folder holds a fleet."""
         return (self.path / ABOUT).is_file()
 
     @property
     def about(self) -> dict[str, Any]:
-        """The settings of the whole fleet."""
         if not self.is_fleet:
             raise ModelFileError(
                 f"'{self.path}' is not the folder of a fleet. Create one with cometad fleet fit DATA --by COLUMN -o "
@@ -166,11 +160,9 @@ class FleetFolder:
                     raise self._damaged(JOURNAL) from error
 
     def pack(self, number: int) -> Path:
-        """The path of a pack."""
         return self.path / f"pack-{number:05}.bin"
 
     def packs(self) -> dict[int, Path]:
-        """The packs that exist."""
         found = ((_PACK.fullmatch(file.name), file) for file in self.path.iterdir())
         return {int(match[1]): file for match, file in found if match}
 
@@ -211,7 +203,6 @@ class FleetWriter:
         self._number, self._end = self._cut()
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Write the settings of the whole fleet."""
         text = json.dumps({"format": FORMAT, **about}, indent=2, ensure_ascii=False)
         write_whole(self.folder.path / ABOUT, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
 
@@ -281,14 +272,12 @@ class FleetWriter:
         return last, ends.get(last, 0)
 
     def _cut_journal(self) -> None:
-        """Cut off an incomplete last line."""
         path = self.folder.path / JOURNAL
         if path.exists():
             content = path.read_bytes()
             os.truncate(path, content.rfind(b"\n") + 1)
 
     def remove(self, name: str) -> None:
-        """Forget an entity."""
         self.flush()
         del self.entries[name]
         self.settle()

@@ -69,13 +69,11 @@ def affiliation_at(labels: object, scores: object, threshold: float) -> AtThresh
 
 
 def ranked_best(ranked: Ranked) -> AtThreshold:
-    """`best_affiliation` for points that are already ranked."""
     points = ranked_curve(ranked)
     return _best_of(points.precision, points.recall, points.thresholds)
 
 
 def ranked_curve(ranked: Ranked) -> AffiliationCurve:
-    """`affiliation_curve` for points that are already ranked."""
     starts, stops = ranked.segments
     bounds = zone_bounds(ranked.labels)
     gains = _recall_gains(ranked.scores, starts, stops, bounds)

@@ -60,7 +60,6 @@ def f1_at(labels: object, scores: object, threshold: float) -> AtThreshold:
 
 
 def roc_area(ranked: Ranked) -> float:
-    """`auc_roc` for points that are already ranked."""
     normal = len(ranked) - ranked.anomalies
     hits = np.append(0, ranked.hits)
     alarms = np.append(0, ranked.detected) - hits
@@ -70,6 +69,5 @@ def roc_area(ranked: Ranked) -> float:
 
 
 def average_precision(ranked: Ranked) -> float:
-    """`auc_pr` for points that are already ranked."""
     gained = np.diff(ranked.hits, prepend=0)
     return float(np.sum(gained * (ranked.hits / ranked.detected)) / ranked.anomalies)

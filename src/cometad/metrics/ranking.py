@@ -53,7 +53,6 @@ class Ranked:
 
     @classmethod
     def of(cls, labels: object, scores: object) -> "Ranked":
-        """Check labels and scores and wrap them."""
         return cls(*checked(labels, scores))
 
     def __len__(self) -> int:
@@ -61,12 +60,10 @@ class Ranked:
 
     @cached_property
     def segments(self) -> Segments:
-        """The runs of anomalous points."""
         return segments_of(self.labels)
 
     @cached_property
     def anomalies(self) -> int:
-        """The number of anomalous points."""
         return int(np.count_nonzero(self.labels))
 
     @cached_property
@@ -104,7 +101,6 @@ class Ranked:
 
 
 def segments_of(flags: Flags) -> Segments:
-    """The runs of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]])))
     # Copies, because numba would compile its callers again for strided arrays.
     return Segments(edges[::2].copy(), edges[1::2].copy())

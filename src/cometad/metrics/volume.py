@@ -129,7 +129,6 @@ def vus(
 
 
 def resolved_window(ranked: Ranked, window: int | str) -> int:
-    """The window in points."""
     if not isinstance(window, str):
         check_integer("window", window, 0)
         return int(window)

@@ -103,7 +103,6 @@ class OnlineAdaptation:
         check(vars(self), _RULES)
 
     def start(self, network: Network, criteria: NormalCriteria, objective: Objective, seed: int) -> "Adapter":
-        """An adapter with its own optimizer."""
         return Adapter(self, network, criteria, objective, seed)
 
 
@@ -215,7 +214,6 @@ class Adapter:
             parameter.copy_(fitted + change * (allowed / change.norm().clamp(min=1e-30)).clamp(max=1.0))
 
     def state(self) -> State:
-        """Everything `restore` needs, by name."""
         tensors = {
             f"optimizer.{k}.{name}": value
             for k, slots in self._optimizer.state_dict()["state"].items()
@@ -226,7 +224,6 @@ class Adapter:
         return to_arrays(self._network) | arrays | {"counts": np.array([self.steps, self.rolled_back])}
 
     def restore(self, state: State) -> None:
-        """Restore the state that `state` returned."""
         from_arrays(self._network, state)
         slots: dict[int, dict[str, Tensor]] = {}
         if any(name.startswith("optimizer.") for name in state):  # not before the first step

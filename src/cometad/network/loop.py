@@ -16,8 +16,6 @@ from cometad.network.fast.torch_threads import torch_alone
 
 
 class Epoch(NamedTuple):
-    """An epoch that has ended."""
-
     number: int  # passes over the data so far
     of: int  # passes in total
     loss: float  # mean over its batches
@@ -45,8 +43,6 @@ def shuffled_batches(count: int, size: int, steps: int, rng: np.random.Generator
 
 
 class EpochLog:
-    """The losses of the current epoch, and the time since training began."""
-
     def __init__(self, steps: int, batches: int) -> None:
         self._steps, self._batches = steps, batches
         self._started = time.monotonic()

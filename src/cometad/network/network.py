@@ -89,8 +89,6 @@ class Codebook(nn.Module):
 
 
 class Encoded(NamedTuple):
-    """The output of one scale for a batch of windows."""
-
     patches: Tensor  # (window, patch, variable, size)
     embeddings: Tensor  # (window, patch, variable, dim)
     quantized: Quantized  # codes (window, patch, variable), vectors (window, patch, variable, dim)
@@ -183,7 +181,6 @@ class Network(nn.Module):
             yield scale
 
     def forward(self, windows: Tensor) -> list[Encoded]:
-        """The output of each scale for windows (window, time, variable)."""
         return [scale(windows) for scale in self]
 
 

@@ -13,7 +13,6 @@ from cometad.parameters import is_integer, require
 
 
 def check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
-    """Refuse sizes and strides of patches that do not fit each other or the window."""
     for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
         integers = isinstance(given, Sequence) and all(map(is_integer, given))
         require(integers and len(given) >= 1, name, "a sequence of at least one integer", given)

@@ -86,7 +86,6 @@ class RawRun:
                 self._next_batch()
 
     def finish(self) -> Iterator[Release]:
-        """End the series; yields the last release, everything not emitted yet."""
         length = self._fitted.window
         release: Release = []
         whole = self._filled // length * length
@@ -160,7 +159,6 @@ class RawRun:
         return Block(self._scorer.steps(self._of_windows(start, stop), length, 0, length, self._apart), 0, left_out)
 
     def _score_windows(self, start: int, stop: int) -> None:
-        """Score all patches of the windows in rows start..stop of the batch."""
         windows = self._batch[start:stop].reshape(-1, self._fitted.window, self._variables)
         for k, scored in enumerate(self._of_windows(start, stop)):
             self._scorer.patches(windows, k, 0, scored)
@@ -187,7 +185,6 @@ class RawRun:
         self._filled = self._emitted = 0
 
     def _mark(self, imputed: Flags) -> None:
-        """Mark the imputed cells of the next rows of the batch."""
         if imputed.any():
             if self._imputed is None:
                 self._imputed = np.zeros(self._batch.shape, bool)
@@ -207,7 +204,6 @@ class RawRun:
         return reached(np.concatenate([before, now[: self._filled]])[None, -rows:], self._sizes)
 
     def state(self) -> dict[str, Array]:
-        """Everything `restore` needs, by name."""
         arrays: dict[str, Array] = {"batch": self._batch[: self._filled], "before": self._previous}
         arrays["counts"] = np.array([self._filled, self._emitted])
         if self._imputed is not None:
@@ -220,7 +216,6 @@ class RawRun:
         return state
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Restore the state that `state` returned."""
         length = self._fitted.window
         filled, emitted = taken(state, "counts", (2,), np.int64).tolist()
         require_state(0 <= filled < len(self._batch), "its array 'counts' is not that of a stream")
@@ -261,11 +256,9 @@ class Run(Saved):
         return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Scores]:
-        """Add rows (time, variable), with a mask of `imputed` cells; yields the scores that become final."""
         return self._decide(self._raw.push, rows, imputed)
 
     def finish(self) -> Iterator[Scores]:
-        """End the series; yields the remaining scores."""
         return self._decide(self._raw.finish)
 
     def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Floats32 | Flags | None) -> Iterator[Scores]:

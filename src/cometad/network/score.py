@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cometad.arrays import Floats
+from cometad.arrays import Floats, Integers
 from cometad.compute import COMPILES, in_parts
+from cometad.data.network_windows import cut
 from cometad.network.fast.fold import FoldedScale, fold
 from cometad.network.fast.kernels import back_to_time, nearest_codes
 from cometad.network.network import Network
@@ -70,12 +71,25 @@ class Scorer:
             self._backend(windows, self.scales[scale], first, scores)
 
     def whole(self, windows: NDArray[np.float32], scale: int) -> PatchScores:
-        """The scores of all patches of windows (window, time, variable) at one scale."""
         count = patch_count(windows.shape[1], self.scales[scale].size, self.scales[scale].stride)
         shape = (len(windows), count, windows.shape[2])
         scores = PatchScores(np.empty(shape, np.int32), np.empty(shape, np.float32))
         self.patches(windows, scale, 0, scores)
         return scores
+
+    def code_counts(self, scaled: NDArray[np.float32], starts: Integers, length: int) -> list[Integers]:
+        """How many patches of the windows that begin at `starts` take each code (code,), per scale."""
+        counts = [np.zeros(len(vectors), np.int64) for vectors in self._vectors]
+        for begin in range(0, len(starts), WINDOWS_AT_ONCE):
+            windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], length)
+            for k, count in enumerate(counts):
+                count += np.bincount(self.whole(windows, k).codes.ravel(), minlength=len(count))
+        return counts
+
+    def levels(self, patches: Sequence[PatchScores]) -> Floats:
+        """The median of each raw score (score, scale, variable) over the patches of each scale."""
+        raw = [(memory[codes], errors) for memory, (codes, errors) in zip(self.memory, patches, strict=True)]
+        return np.stack([[np.median(scores, axis=(0, 1)) for scores in pair] for pair in raw], axis=1)
 
     def windows(self, windows: NDArray[np.float32], apart: bool = False) -> NDArray[np.float64]:
         """Both raw scores (score, window, time, variable) of windows (window, time, variable), means over scales.
@@ -129,14 +143,14 @@ def _torch_backend(device: str) -> Backend:
         tables = on_device.setdefault(id(scale.core), [])
         tables += [] if tables else [torch.as_tensor(table, device=device) for table in scale[2:]]
         variables, _, count = scale.series_codes.shape
-        cut = patches(torch.as_tensor(windows, device=device), scale.size, scale.stride)
-        cut = cut[:, first : first + scores.codes.shape[1]].flatten(0, 1)  # (position, variable, size)
+        positions = patches(torch.as_tensor(windows, device=device), scale.size, scale.stride)
+        positions = positions[:, first : first + scores.codes.shape[1]].flatten(0, 1)  # (position, variable, size)
         rows = max(1, min(_BLOCK, _BYTES // (4 * variables * max(count, scale.core.shape[1]))))
-        block = torch.zeros((rows, *cut.shape[1:]), device=device)
-        codes = torch.empty(cut.shape[:2], dtype=torch.int32, device=device)
-        errors = torch.empty(cut.shape[:2], device=device)
-        for begin in range(0, len(cut), rows):
-            part = cut[begin : begin + rows]
+        block = torch.zeros((rows, *positions.shape[1:]), device=device)
+        codes = torch.empty(positions.shape[:2], dtype=torch.int32, device=device)
+        errors = torch.empty(positions.shape[:2], device=device)
+        for begin in range(0, len(positions), rows):
+            part = positions[begin : begin + rows]
             block[: len(part)] = part
             for target, result in zip((codes, errors), nearest_codes_torch(block, *tables), strict=True):
                 target[begin : begin + rows] = result[: len(part)]

@@ -17,7 +17,6 @@ Built = TypeVar("Built", bound=nn.Module)
 
 
 def to_arrays(network: nn.Module) -> dict[str, Array]:
-    """The parameters and buffers of a network, by name."""
     return {PREFIX + name: value.detach().cpu().numpy().copy() for name, value in network.state_dict().items()}
 
 
@@ -55,7 +54,6 @@ def restored_network(build: Callable[[], Built], arrays: Mapping[str, Array], de
 
 
 def _checked(network: nn.Module, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays of a network, by their own names."""
     wanted = network.state_dict()
     own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
     require_state(own.keys() == wanted.keys(), "its arrays are not those of its network")

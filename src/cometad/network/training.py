@@ -25,8 +25,6 @@ KMEANS_EMBEDDINGS = 8192  # drawn from their embeddings; 8 per code if that is m
 
 
 class CometEpochSummary(NamedTuple):
-    """The report on one epoch: the three losses, and how many codes are in use."""
-
     epoch: int  # passes over the data so far
     epochs: int  # passes in total
     reconstruction: float
@@ -36,7 +34,6 @@ class CometEpochSummary(NamedTuple):
     seconds_left: float
 
     def __str__(self) -> str:
-        """A one-line summary."""
         return (
             f"loss {self.reconstruction:.3f} + {self.codebook:.3f} + {self.commitment:.3f}, "
             f"codes {'/'.join(map(str, self.codes_in_use))}, {self.seconds_left:.0f} s left"
@@ -45,8 +42,6 @@ class CometEpochSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """The weights of the losses, and the weight decay."""
-
     codebook_weight: float
     commitment_weight: float
     weight_decay: float
@@ -58,8 +53,6 @@ class Objective:
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained."""
-
     initialization: str  # of the codes
     refit: int  # rounds of k-means that move the codes at the end
     schedule: Schedule
@@ -216,8 +209,6 @@ class _CapturedLoss:
 
 
 class _EpochTotals:
-    """Losses and code counts, summed over the batches of an epoch."""
-
     def __init__(self, network: Network) -> None:
         codebooks = [scale.codebook.vectors.detach() for scale in network]
         self._parts = codebooks[0].new_zeros(4, dtype=torch.float64)  # the three losses and the number of batches
@@ -232,7 +223,6 @@ class _EpochTotals:
             total += more
 
     def summary(self, epoch: Epoch) -> CometEpochSummary:
-        """Summarize the epoch that just ended and start the next one."""
         reconstruction, codebook, commitment = (self._parts[:3] / self._parts[3]).tolist()
         in_use = tuple(int((counts > 0).sum()) for counts in self._counts)
         self._clear()

@@ -46,15 +46,12 @@ class NoNormalization:
     release: ClassVar[str] = "row"
 
     def fit(self, scores: Floats) -> Floats:
-        """The identity: 0 maps to 0, 1 to 1."""
         return np.array([0.0, 1.0])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """The scores as they are."""
         return scores, state
 
     def gain(self, state: Floats) -> Floats:
-        """1 for each score (...,)."""
         return np.ones(state.shape[:-1])
 
 

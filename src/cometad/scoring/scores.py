@@ -94,7 +94,6 @@ class Tails(NamedTuple):
 
 
 def checked_tails(state: Mapping[str, Array], name: str, views: int, variables: int) -> Floats:
-    """Saved tails (view, 3, variable)."""
     tails = taken(state, name, (views, len(Tails._fields), variables))
     fits = bool(((tails[:, 1] > tails[:, 0]) & (tails[:, 2] > 0)).all())
     require_state(fits, f"its array {name!r} is not one of medians, higher quantiles and positive excesses")

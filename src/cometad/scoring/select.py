@@ -42,7 +42,6 @@ class AllVariables:
     release: ClassVar[str] = "row"
 
     def __call__(self, scores: Floats) -> Floats:
-        """Scores (window, time, variable) as (window, time)."""
         means: Floats = scores.mean(axis=2)
         return means
 
@@ -65,7 +64,6 @@ class HighestVariables:
         check_integer("count", self.count, 1)
 
     def __call__(self, scores: Floats) -> Floats:
-        """Scores (window, time, variable) as (window, time)."""
         return _mean_of_highest(np.ascontiguousarray(scores), min(self.count, scores.shape[2]))
 
 
@@ -89,7 +87,6 @@ class PercentileSelection:
         check_number("percentile", self.percentile, 0, 100)
 
     def __call__(self, scores: Floats) -> Floats:
-        """Scores (window, time, variable) as (window, time)."""
         highest = math.floor((scores.shape[2] - 1) * self.percentile / 100)  # the highest rank that is still selected
         return _mean_of_steady(np.ascontiguousarray(scores), deviations(scores), highest)
 
@@ -114,7 +111,6 @@ class BudgetSelection:
         check_integer("budget", self.budget, 1)
 
     def __call__(self, scores: Floats) -> Floats:
-        """Scores (window, time, variable) as (window, time)."""
         deviation = deviations(scores)
         deviation[..., 0] = -1.0  # rank the first variable before all others
         rank = np.argsort(np.argsort(deviation, axis=2, kind="stable"), axis=2)

@@ -94,11 +94,9 @@ class Gathering(Saved):
         return Signature(columns, *own)
 
     def sizes(self) -> dict[str, int]:
-        """The numbers of views and variables."""
         return dict(zip(("view", "variable"), self._errors.shape[1:], strict=True))
 
     def check_state(self) -> None:
-        """Refuse steps that are not those of an event."""
         fits = 0 <= self.start <= self.stop <= self.start + PARTS * self._size and self._size >= 1
         require_state(fits, "its array 'steps' is not that of an event")
 

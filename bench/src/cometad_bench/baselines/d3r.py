@@ -226,7 +226,6 @@ class Reconstruction(Embedded):
         self.output = nn.Linear(sizes.dim, variables)
 
     def forward(self, windows: Tensor, trend: Tensor, marks: Tensor) -> Tensor:
-        """The reconstruction (window, time, variable)."""
         level = self.data(trend)
         position = self.position_norm(self.positions) + self.mark_norm(self.marks(marks))
         reconstruction: Tensor = self.output(self.blocks(self.data(windows) - level + position) + level)
@@ -246,7 +245,6 @@ class Diffusion(WindowNetwork):
         self.register_buffer("noise", torch.randn(sizes.draws, sizes.window, variables))
 
     def forward(self, windows: Tensor, marks: Tensor, noises: list[Tensor]) -> list[D3rOutput]:
-        """One reconstruction per noise sample."""
         stable = self.decomposition(windows, marks)
         trend = nearest_offset(windows, stable).mean(dim=1, keepdim=True)
         return [
@@ -304,7 +302,6 @@ class D3r(DeepBaseline):
     draws: int = 4
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         super().check_parameters()
         require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 

@@ -87,7 +87,6 @@ class DeepBaseline(Baseline):
         return scaled
 
     def _feature_count(self, variables: int) -> int:
-        """The number of features the network is trained on."""
         return variables
 
     def check_memory(self, variables: int) -> None:
@@ -146,7 +145,6 @@ class DeepBaseline(Baseline):
 
     @property
     def _at_once(self) -> int:
-        """The number of windows to process at once."""
         return windows_at_once(int(self.window_bytes_[0]), self.device)
 
     def _measured(self, variables: int) -> int:
@@ -200,7 +198,6 @@ class DeepBaseline(Baseline):
 
 
 def parameter_count(network: nn.Module) -> int:
-    """The number of parameters of a network."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 

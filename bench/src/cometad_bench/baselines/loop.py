@@ -38,8 +38,6 @@ class ParameterGroup:
 
 
 class EpochSummary(NamedTuple):
-    """The report on one epoch."""
-
     epoch: int  # passes over the data so far
     epochs: int  # passes in total
     loss: float  # mean over the batches of the epoch
@@ -47,7 +45,6 @@ class EpochSummary(NamedTuple):
     seconds_left: float
 
     def __str__(self) -> str:
-        """A one-line summary."""
         validation = "" if self.validation is None else f", validation {self.validation:.4g}"
         return f"loss {self.loss:.4g}{validation}, {self.seconds_left:.0f} s left"
 
@@ -59,7 +56,6 @@ class NoValidation:
         self.should_stop = should_stop
 
     def after_epoch(self, network: nn.Module) -> float | None:
-        """There is no validation loss."""
         return None
 
     def restore_best(self, network: nn.Module) -> None:
@@ -91,7 +87,6 @@ class Validation:
         return loss
 
     def restore_best(self, network: nn.Module) -> None:
-        """Reset the network to its best epoch."""
         if self._best:
             network.load_state_dict(self._best)
 
@@ -149,8 +144,6 @@ def train(
 
 
 class _GroupTrainer:
-    """A parameter group with its optimizer."""
-
     def __init__(self, network: nn.Module, group: ParameterGroup, weight_decay: float, batches: int) -> None:
         self._network, self._group = network, group
         self._optimizer = torch.optim.AdamW(group.parameters, weight_decay=weight_decay, fused=True)

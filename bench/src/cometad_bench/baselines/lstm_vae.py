@@ -52,7 +52,6 @@ class StepVae(WindowNetwork):
         return torch.sum(surprise, dim=2).mean() + torch.sum(divergences, dim=2).mean()
 
     def score(self, windows: Tensor) -> Tensor:
-        """The negative log-likelihood, averaged over variables."""
         surprise, _ = self(windows)
         return torch.mean(surprise, dim=2)
 
@@ -80,12 +79,10 @@ class WindowVae(WindowNetwork):
         return (windows - self.output(out)) ** 2, divergence(mean, spread)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The mean squared error plus the mean divergence."""
         errors, divergences = self(windows)
         return torch.mean(errors) + torch.mean(divergences)
 
     def score(self, windows: Tensor) -> Tensor:
-        """The mean squared error over the variables."""
         errors, _ = self(windows)
         return torch.mean(errors, dim=2)
 

@@ -124,17 +124,14 @@ class VariableTemporal(WindowNetwork):
         self.output = nn.Linear(variables * sizes.dim, variables)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """The squared error of each value."""
         reconstruction = self.output(self.layers(self.stem(windows)).flatten(2))
         errors: Tensor = (reconstruction - windows) ** 2
         return errors
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The mean squared error."""
         return torch.mean(self(windows))
 
     def score(self, windows: Tensor) -> Tensor:
-        """The mean squared error over the variables."""
         return torch.mean(self(windows), dim=2)
 
 

@@ -78,7 +78,6 @@ class SensorTable:
         self._rows = cells.filter(~pl.all_horizontal(pl.all().is_null()))
 
     def columns_but(self, *others: str) -> tuple[str, ...]:
-        """The names of all named columns except `others`."""
         return tuple(name for name in self.columns if name not in others and not name.startswith(UNNAMED))
 
     def numbers(self, names: tuple[str, ...]) -> Floats:

@@ -35,8 +35,6 @@ SKAB_OTHERS = ("datetime", "anomaly", "changepoint")  # columns that are not sen
 
 @dataclass(frozen=True)
 class Counts:
-    """The size of a dataset over all its entities."""
-
     entities: int
     train: int  # readings
     test: int
@@ -60,8 +58,6 @@ class DatasetReader:
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a dataset was found, and where to get it if not."""
-
     name: str
     location: Path | None  # a folder or an archive
     how_to_get: str
@@ -74,15 +70,12 @@ class Status:
 
 @dataclass(frozen=True)
 class Check:
-    """The counts found in the files, and the published ones."""
-
     name: str
     found: Counts
     published: Counts
 
     @property
     def agrees(self) -> bool:
-        """Whether all counts match."""
         return self.found == self.published
 
 

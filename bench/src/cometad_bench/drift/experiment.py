@@ -93,7 +93,6 @@ def own_rule(series: Controlled, flags: NDArray[np.bool_], unmoved: NDArray[np.b
 
 
 def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0, rolled_back: int = 0) -> Figures:
-    """Return the figures of `measure` for the scores (time,) of a controlled series."""
     phases = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
     return {
         "threshold": threshold,
@@ -108,8 +107,6 @@ def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0
 
 
 class _Phase(NamedTuple):
-    """The scores and labels of one phase."""
-
     start: int
     labels: NDArray[np.bool_]  # (time,)
     scores: Floats  # (time,)

@@ -72,7 +72,6 @@ def _means(frame: pl.DataFrame, figure: str) -> dict[tuple[str, float], dict[str
 
 
 def _finish(axes: Any, figure: str, along: str) -> None:
-    """Format axes whose figures run along x or y."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[along]
     axes.set(**{f"{along}lim": (-0.03, 1.03)})  # the whole range, so that small differences look small
     axis.set_ticks(TICKS, [f"{100 * tick:g} %" for tick in TICKS])
@@ -115,7 +114,6 @@ def save_drift(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
 
 
 def _legend(figure: Any, panels: Sequence[Any]) -> None:
-    """Draw one legend above all panels."""
     entries: dict[str, Any] = {}
     for panel in panels:
         handles, labels = panel.get_legend_handles_labels()

@@ -86,7 +86,6 @@ def has_own_rule(frame: pl.DataFrame) -> bool:
 
 
 def own_rule_table(frame: pl.DataFrame, title: str) -> ResultTable:
-    """Return what the detector's own threshold rule flags before, during and after each drift."""
     groups = _groups(frame.filter(pl.col(OWN_RULE).is_not_null()), OWN_COLUMNS, SETTING)
     return ResultTable(title, OWN_COLUMNS, groups, OWN_NOTES, rows="drift")
 
@@ -107,5 +106,4 @@ def _cells(means: dict[str, float | None], columns: Sequence[ResultColumn]) -> t
 
 
 def _label(name: str, contamination: float | None = None) -> str:
-    """Return the name of a row: a drift with its share of faults, or an arm."""
     return name if contamination is None else f"{name}, {100 * contamination:g} % faults"

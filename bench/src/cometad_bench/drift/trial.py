@@ -33,7 +33,6 @@ def settings_of(entity: str) -> list[dict[str, Any]]:
 
 
 def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, plans: Sequence[Record]) -> Iterator[Record]:
-    """Yield the results of arms that share one training run."""
     parts = normal_parts(dataset)
     fitting = Fitting(replace(dataset, train=parts[0]), device)
     fitted: dict[str, tuple[Detector, float]] = {}  # a detector serves all settings

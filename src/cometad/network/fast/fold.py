@@ -45,7 +45,6 @@ class FoldedScale(NamedTuple):
 
 
 def fold(network: Network) -> list[FoldedScale]:
-    """The tables of all scales."""
     return [_fold_scale(scale) for scale in network]
 
 

@@ -73,8 +73,6 @@ _best = types.Tuple((_row, _code_row))
 
 @intrinsic
 def load(typing: Any, array: Any, offset: Any) -> Any:
-    """Load 16 elements of an array."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load(context, builder, signature.args[0], *args)
 
@@ -83,8 +81,6 @@ def load(typing: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
-    """Store 16 elements in an array."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(context, builder, args[0], signature.args[1], *args[1:])
         return context.get_dummy_value()
@@ -94,8 +90,6 @@ def store(typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic
 def splat(typing: Any, value: Any) -> Any:
-    """One number in all 16 lanes."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _splat(builder, args[0], _FLOATS)
 
@@ -104,8 +98,6 @@ def splat(typing: Any, value: Any) -> Any:
 
 @intrinsic
 def add(typing: Any, left: Any, right: Any) -> Any:
-    """Left + right."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.fadd(*args)
 
@@ -124,8 +116,6 @@ def multiply_add(typing: Any, left: Any, right: Any, total: Any) -> Any:
 
 @intrinsic
 def zero_codes(typing: Any) -> Any:
-    """Code 0 in all 16 lanes."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(_INTS, [0] * WIDTH)
 
@@ -134,8 +124,6 @@ def zero_codes(typing: Any) -> Any:
 
 @intrinsic
 def minimum(typing: Any, value: Any, least: Any) -> Any:
-    """The minimum of two vectors, lane by lane."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", *args), *args)
 
@@ -215,8 +203,6 @@ def transpose(
 
 @intrinsic
 def zero_block(typing: Any) -> Any:
-    """A block of zeros."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.make_tuple(builder, _block, [ir.Constant(_FLOATS, [0.0] * WIDTH)] * ROWS * COLUMNS)
 
@@ -225,8 +211,6 @@ def zero_block(typing: Any) -> Any:
 
 @intrinsic
 def zero_double_block(typing: Any) -> Any:
-    """A block of zeros, of doubles."""
-
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         zeros = ir.Constant(_VECTORS[types.float64], [0.0] * (WIDTH // 2))
         return context.make_tuple(builder, _double_block, [zeros] * ROWS * COLUMNS)

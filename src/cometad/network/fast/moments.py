@@ -63,7 +63,6 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The patch size."""
         return len(self.folded.decoder)
 
     @property
