@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from cometad.alerting.alerts import Alerts, Change
+from cometad.alerting.alerts import EPOCH, Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Floats
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes
@@ -32,7 +32,6 @@ from cometad.series import Order, Series
 KIND = "stream snapshot"
 TOP = 3  # variables listed with each score
 _NEEDS = ("times", "gate")  # facts of a snapshot
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST, LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2, 9999))  # seconds; leaves room for bins
 
 Answer = dict[str, Any]
