@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import naive_views as naive
 from cometad.views import Activity, Forecast, Patterns
-from cometad.views.crossfit import CrossFitted, Fold, cross_fit, fit_views
+from cometad.views.crossfit import STRETCH, CrossFitted, Fold, cross_fit, fit_views
 from cometad.views.trim import (
-    BLOCK,
     Stretch,
     _described,
     _misfits,
@@ -133,14 +132,14 @@ def test_the_worst_variables_are_named(rows, views, width, seed):
     assert _described(misfits, kinds, names) == expected
 
 
-def test_a_fold_longer_than_a_block_has_the_same_misfits():
-    rows = waves(BLOCK + 300, 2)
+def test_a_fold_longer_than_a_stretch_has_the_same_misfits():
+    rows = waves(STRETCH + 300, 2)
     usable, voters = np.ones(len(rows), bool), np.arange(2)
     fold = Fold(0, len(rows), fit_views((Forecast(),), rows, usable, 1), np.zeros((1, 3, rows.shape[1])))
     usual = np.array([[[0.05, 0.1]], [[0.2, 0.1]]])
     misfits = _misfits(fold, rows, usable, None, usual, fold.start, fold.stop)
     expected = [naive.misfit_score(step, voters) for step in misfits.tolist()]
-    assert fold.stop - fold.start > BLOCK
+    assert fold.stop - fold.start > STRETCH
     none = np.zeros((0, 0, 0))
     found = CrossFitted([fold], none, none, none)
     np.testing.assert_allclose(_scores(found, rows, usable, None, usual, voters), expected, **close)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,20 +12,14 @@ from cometad.arrays import Array
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import is_integer
 from cometad.saving import part_of, require_state, taken, with_part
-from cometad.scoring.scores import Errors, Scores
+from cometad.scoring.scores import Scores
 from cometad.scoring.signatures import Gathering, Signature, Signatures, packed, unpacked
+
+if TYPE_CHECKING:
+    from cometad.views.panel import ViewsRun
 
 REMEMBERED = 64  # events
 MOST = 64  # verdicts
-
-
-class ExcusingRun(Protocol):
-    """What verdicts need: a run that shows what its scores come from, and excuses what a person called normal."""
-
-    latest: Errors  # of the last scores
-
-    def follow_signatures(self, signatures: Signatures) -> None:
-        """Use other signatures for the alert scores from the next reading on."""
 
 
 class EventSignature(NamedTuple):
@@ -44,7 +38,7 @@ class Verdicts:
     outlast an event.
     """
 
-    def __init__(self, run: ExcusingRun, given: Signatures, names: Sequence[str]) -> None:
+    def __init__(self, run: "ViewsRun", given: Signatures, names: Sequence[str]) -> None:
         self._run, self._given, self._names = run, given, names  # `given` are the signatures of the detector
         self._closed: dict[int, EventSignature] = {}  # the last events, oldest first
         self.gathering: Gathering | None = None  # of the open event, or of a candidate for one

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from cometad.alerting.alerts import Alerts, Change
+from cometad.alerting.alerts import EPOCH, Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Floats
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes
@@ -32,7 +32,6 @@ from cometad.series import Order, Series
 KIND = "stream snapshot"
 TOP = 3  # variables listed with each score
 _NEEDS = ("times", "gate")  # facts of a snapshot
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST, LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2, 9999))  # seconds; leaves room for bins
 
 Answer = dict[str, Any]
@@ -236,22 +235,13 @@ class Session:
     ['step', 'time', 'alert_score', 'threshold', 'anomaly', 'variables']
     """
 
-    def __init__(
-        self,
-        detector: Detector,
-        gate: Ordered,
-        alerts: Alerts | None = None,
-        *,
-        snapshot: bytes | None = None,
-        times: Iterable[Time] = (),
-        position: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> None:
         if gate.leaves_gaps and not detector.gaps.allowed:
             raise InputError("An empty bin is a gap, and this detector has no gap rule.", advice="no gap rule")
         self.detector, self.gate = detector, gate
-        self._stream = detector.stream(snapshot, alerts=alerts)
-        self._times = deque(times)  # of readings without an alert score yet
-        self.position = {} if position is None else dict(position)  # given to `save` by whoever feeds the session
+        self._stream = detector.stream(alerts=alerts)
+        self._times: deque[Time] = deque()  # of readings without an alert score yet
+        self.position: dict[str, Any] = {}  # given to `save` by whoever feeds the session
 
     @classmethod
     def resume(cls, path: Path, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> Self:
@@ -268,12 +258,14 @@ class Session:
     def _resumed(cls, saved: Checkpoint, source: str, detector: Detector, gate: Ordered, alerts: Alerts | None) -> Self:
         if "stream" not in saved.arrays:
             raise ModelFileError(f"{source} is not a complete stream snapshot. Pass a file written by a stream.")
-        stream = saved.arrays["stream"].tobytes()
         with restoring(KIND, source):
             times = _checked_times(saved.facts["times"])
             gate.restore(of_type(saved.facts["gate"], dict, "gate"), saved.arrays)
             position = of_type(saved.facts.get("position", {}), dict, "position")
-        session = cls(detector, gate, alerts, snapshot=stream, times=times, position=position)
+        session = cls(detector, gate, alerts)
+        session._stream.restore(saved.arrays["stream"].tobytes())
+        session._times.extend(times)
+        session.position = position
         waiting = session._stream.seen - session._stream.given
         if len(times) != waiting:
             raise ModelFileError(f"{source} is not a valid {KIND}: it has {len(times)} times for {waiting} readings.")

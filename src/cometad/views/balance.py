@@ -12,7 +12,7 @@ from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
 from cometad.views.sums import DIRECTIONS, Matrix, directions, sum_squared_gaps, window_products
-from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows
 
 WINDOWS = 10_000  # at most, for the principal components
 
@@ -62,7 +62,7 @@ class Balance(SavedView):
         return self.length + 1
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedBalance:
-        windows = cut_windows(rows, windows_of(usable, self.length, WINDOWS, rng), self.length)
+        windows = cut_windows(rows, usable, self.length, WINDOWS, rng)
         center = windows.mean(axis=0)
         windows -= center
         basis = directions(windows[:, -1])

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Flags, Floats, Integers
+from cometad.arrays import Flags, Floats
 from cometad.compute import in_tasks, serial_products
 from cometad.scoring.scores import Tails
-from cometad.views.panel import Panel
+from cometad.views.panel import Panel, lately
 from cometad.views.view import FittedView, View
 
 FOLDS = 4
@@ -58,15 +58,17 @@ def cross_fit(
 
     `rows` are scaled readings (time, variable); `usable` (time,) marks those to learn from.
     """
-    bounds = np.linspace(0, len(rows), FOLDS + 1).astype(int)
-    stretches = [_stretches(int(bounds[k]), int(bounds[k + 1]), len(rows)) for k in range(FOLDS)]
+    bounds = np.linspace(0, len(rows), FOLDS + 1).astype(int).tolist()
+    stretches = [_stretches(bounds[k], bounds[k + 1], len(rows)) for k in range(FOLDS)]
     counts = [sum(stop - start for start, stop in own) for own in stretches]
     alert, averaged = np.empty((2, sum(counts), len(views), rows.shape[1]))
     fitted: dict[int, tuple[FittedView, ...]] = {}
     lock = threading.Lock()
 
     def fit_fold(k: int) -> None:
-        own_views = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+        outside = usable.copy()
+        outside[bounds[k] : bounds[k + 1]] = False
+        own_views = fit_views(views, rows, outside, seed)
         at = sum(counts[:k])
         for start, stop in stretches[k]:
             own = slice(at, at + stop - start)
@@ -83,11 +85,11 @@ def cross_fit(
             fit_fold(k)
     known = np.flatnonzero(~np.isnan(averaged).all(axis=(1, 2)))
     sample = averaged[known[:: -(-len(known) // SAMPLE) or 1]]
-    block = np.repeat(np.arange(FOLDS), counts)
-    folds = [
-        Fold(int(bounds[k]), int(bounds[k + 1]), fitted[k], fit_tails(_some(alert, np.flatnonzero(block != k))))
-        for k in range(FOLDS)
-    ]
+    block, folds = np.repeat(np.arange(FOLDS), counts), []
+    for k in range(FOLDS):
+        others = np.flatnonzero(block != k)
+        tails = fit_tails(alert[others[:: -(-len(others) // SAMPLE)]])
+        folds.append(Fold(bounds[k], bounds[k + 1], fitted[k], tails))
     return CrossFitted(folds, fit_tails(alert), fit_tails(averaged), sample)
 
 
@@ -100,19 +102,6 @@ def fit_tails(errors: Floats) -> Floats:
 
     in_tasks(of_view, len(tails))
     return tails
-
-
-def _some(errors: Floats, steps: Integers) -> Floats:
-    """Up to SAMPLE of the errors (time, view, variable) of these time steps, evenly spread."""
-    return errors[steps[:: -(-len(steps) // SAMPLE)]]
-
-
-def _without(
-    views: Sequence[View], rows: Floats, usable: Flags, start: int, stop: int, seed: int
-) -> tuple[FittedView, ...]:
-    others = usable.copy()
-    others[start:stop] = False
-    return fit_views(views, rows, others, seed)
 
 
 def _stretches(begin: int, end: int, rows: int) -> list[tuple[int, int]]:
@@ -140,27 +129,28 @@ def stretch_errors(
 
 def all_usable(usable: Flags, context: int) -> Flags:
     """The time steps (time,) that are usable together with the `context` ones before them."""
-    before = np.concatenate([[0], np.cumsum(~usable)])
-    steps = np.arange(len(usable))
-    clean: Flags = before[steps + 1] == before[np.maximum(steps - context, 0)]
-    return clean
+    return ~lately(~usable[:, None], 0, context + 1)[:, 0]
+
+
+def pieces(folds: Sequence[Fold]) -> list[tuple[Fold, int, int]]:
+    """Folds in pieces start..stop, which bound memory and are shared among threads."""
+    return [
+        (fold, start, min(start + STRETCH, fold.stop))
+        for fold in folds
+        for start in range(fold.start, fold.stop, STRETCH)
+    ]
 
 
 def score_folds(found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int) -> Floats:
     """The alert score (time,) of each row, by views and tails that were fitted without its block."""
-    scores = np.empty(len(rows))
+    scores, parts = np.empty(len(rows)), pieces(found.folds)
 
-    def score_stretch(k: int) -> None:
-        start, stop, fold = stretches[k]
+    def score_part(k: int) -> None:
+        fold, start, stop = parts[k]
         panel = Panel(fold.views, fold.alert, found.ranking, pooling, ())
         begin = max(start - panel.context, 0)
         mask = None if imputed is None else imputed[begin:stop]
         scores[start:stop] = panel.fused(panel.errors(rows[begin:stop], start - begin, mask)).alerts
 
-    stretches = [
-        (start, min(start + STRETCH, fold.stop), fold)
-        for fold in found.folds
-        for start in range(fold.start, fold.stop, STRETCH)
-    ]
-    in_tasks(score_stretch, len(stretches))
+    in_tasks(score_part, len(parts))
     return scores

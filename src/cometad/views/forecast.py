@@ -12,7 +12,7 @@ from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
 from cometad.views.sums import Matrix, directions, window_products
-from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows
 
 EXAMPLES = 10_000  # at most, for the regression
 
@@ -73,8 +73,7 @@ class Forecast(SavedView):
         return self.lags + 1
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
-        starts = windows_of(usable, self.lags + 1, EXAMPLES, rng)
-        examples = cut_windows(rows, starts, self.lags + 1)
+        examples = cut_windows(rows, usable, self.lags + 1, EXAMPLES, rng)
         basis = directions(examples[:, -1])
         last = examples[:, :-1] if basis is None else examples[:, :-1] @ basis
         inputs, targets = last.reshape(len(last), -1), examples[:, -1]

@@ -15,7 +15,7 @@ from cometad.views.kmeans import codes_of
 from cometad.views.nearest import search, search_tables
 from cometad.views.sums import sum_squared_gaps
 from cometad.views.tiles import LANES
-from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows
 
 WINDOWS = 5_000  # at most, for k-means
 CELLS = 20_000_000  # of all these windows together, which bounds memory and time for many variables
@@ -66,7 +66,7 @@ class Joint(SavedView):
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedJoint:
         size = self.length * rows.shape[1]
         limit = min(WINDOWS, max(LEAST_WINDOWS, CELLS // size))
-        windows = cut_windows(rows, windows_of(usable, self.length, limit, rng), self.length)
+        windows = cut_windows(rows, usable, self.length, limit, rng)
         return FittedJoint(self, codes_of(windows.reshape(-1, size), self.codes, rng))
 
 

@@ -14,7 +14,7 @@ from cometad.saving import Table, array
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
 from cometad.views.nearest import search, search_one, search_tables
 from cometad.views.tiles import LANES
-from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows
 
 PATCHES = 3_000  # at most, for k-means
 
@@ -58,7 +58,7 @@ class Patterns(SavedView):
         return self.length
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedPatterns:
-        patches = cut_windows(rows, windows_of(usable, self.length, PATCHES, rng), self.length)
+        patches = cut_windows(rows, usable, self.length, PATCHES, rng)
         uniforms, width = rng.random(self.codes), rows.shape[1]
         codes = np.empty((width, self.codes, self.length))
 

@@ -15,7 +15,7 @@ from cometad.network.training import INITIALIZATIONS, Objective, Training, fit_n
 from cometad.parameters import check, choice, device, integer, number, require, strategy
 from cometad.registry import register
 from cometad.saving import taken
-from cometad.views.view import windows_of, with_unknown
+from cometad.views.view import windows_of
 
 WINDOWS = 4_000  # at most, to train on
 
@@ -118,7 +118,8 @@ class FittedNetworkView:
             for scale, size in enumerate(self._sizes):
                 ends = value(scale, self._scorer.whole(window, scale))[0, self.context + 1 - size :]
                 out[len(out) - count :] += ends / len(self._sizes)
-        return with_unknown(out, rows, first, self.context)
+        out[: max(self.context - first, 0)] = np.nan  # too little context
+        return out
 
     def state(self) -> Mapping[str, Array]:
         return {"variables": np.array([self.width]), **to_arrays(self.network)}

@@ -16,7 +16,7 @@ from cometad.errors import InputError, ParameterError
 from cometad.saving import counted, of_type, texts
 from cometad.scoring.scores import FLOOR, LEAST, smooth
 from cometad.series import Series
-from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
+from cometad.views.crossfit import CrossFitted, Fold, pieces, stretch_errors
 from cometad.views.view import View
 
 HIGH = 0.9  # the quantile of an error, or of a misfit, that counts as high but usual
@@ -25,7 +25,7 @@ MARGIN = 16  # readings before and after it that are left out too
 SPAN = 64  # readings that a misfit is averaged over
 POOLING = 4  # exponent of the power mean over variables
 FEW = 8  # variables with at most this many distinct values are ignored
-BLOCK = 1_024  # readings at once, which bounds memory
+GLANCE = 1_024  # readings: mostly they tell how many values a variable has
 NAMED = 3  # variables that are named, at most
 MOST = 0.25  # of the usable readings: more than that is not a fault, but another kind of normal
 
@@ -68,8 +68,8 @@ def find_misfits(
 
 
 def _varies(column: Floats) -> bool:
-    """Whether a variable (time,) has more than a few distinct values: mostly the first readings tell."""
-    return len(np.unique(column[:BLOCK])) > FEW or len(np.unique(column)) > FEW
+    """Whether a variable (time,) has more than a few distinct values."""
+    return len(np.unique(column[:GLANCE])) > FEW or len(np.unique(column)) > FEW
 
 
 def _usual(errors: Floats) -> Floats:
@@ -96,19 +96,14 @@ def _scores(
     found: CrossFitted, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, voters: Integers
 ) -> Floats:
     """The misfit (time,) of each step: the mean over views, then the power mean over the variables `voters`."""
-    scores = np.empty(len(rows))
-    blocks = [
-        (fold, start, min(start + BLOCK, fold.stop))
-        for fold in found.folds
-        for start in range(fold.start, fold.stop, BLOCK)
-    ]
+    scores, parts = np.empty(len(rows)), pieces(found.folds)
 
-    def score_block(k: int) -> None:
-        fold, start, stop = blocks[k]
+    def score_part(k: int) -> None:
+        fold, start, stop = parts[k]
         _, errors = stretch_errors(fold.views, rows, usable, imputed, start, stop)
         _pool(errors, usual, voters, scores[start:stop])
 
-    in_tasks(score_block, len(blocks))
+    in_tasks(score_part, len(parts))
     return scores
 
 

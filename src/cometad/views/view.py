@@ -121,13 +121,7 @@ def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator)
     return np.sort(rng.choice(starts, limit, replace=False))
 
 
-def cut_windows(rows: Floats, starts: Integers, length: int) -> Floats:
-    """The windows (window, length, variable) that begin at `starts`."""
-    windows: Floats = rows[starts[:, None] + np.arange(length)]
+def cut_windows(rows: Floats, usable: Flags, length: int, limit: int, rng: np.random.Generator) -> Floats:
+    """The windows (window, length, variable) of rows that begin where `windows_of` has them begin."""
+    windows: Floats = rows[windows_of(usable, length, limit, rng)[:, None] + np.arange(length)]
     return windows
-
-
-def with_unknown(errors: Floats, rows: Floats, first: int, context: int) -> Floats:
-    """Mark the time steps without enough context as unknown."""
-    errors[: max(context - first, 0)] = np.nan
-    return errors
