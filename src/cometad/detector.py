@@ -288,7 +288,6 @@ class Detector(SavedDetector):
         return 1
 
     def _least_training_rows(self) -> int:
-        """Minimum number of readings in a training series."""
         return self._least_rows()
 
     def _training_rows(self, rows: int) -> int:
