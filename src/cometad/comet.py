@@ -255,36 +255,11 @@ class Comet(Detector):
             )
         return scaled, usable, found
 
-    def stream(
-        self,
-        snapshot: bytes | None = None,
-        *,
-        adaptation: LevelAdaptation | None = None,
-        alerts: Alerts | None = None,
-        late: str = "refuse",
-    ) -> Stream:
-        """Open a stream from the fitted state or from a snapshot.
-
-        `adaptation` replaces the detector's own: `KeepFitted()` keeps the fitted state throughout. `alerts` defines
-        what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
-        dropped and counted.
-
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> detector = Comet().fit(normal)
-        >>> stream = detector.stream()
-        >>> scored = [stream.update_many(normal[:300])]
-        >>> resumed = detector.stream(stream.snapshot())
-        >>> scored += [resumed.update_many(normal[300:]), resumed.finish()]
-        >>> np.array_equal(np.concatenate(scored), detector.decision_function(normal))
-        True
-        """
-        self._check_fitted()
-        adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
+    def _stream(self, adaptation: LevelAdaptation | None, alerts: Alerts, late: str) -> Stream:
+        adaptation = adaptation or self.adaptation
         check({"adaptation": adaptation}, RULES)
         fingerprint = hashlib.sha256(self._identity() + repr((adaptation, alerts)).encode()).hexdigest()[:16]
-        stream = Stream(
+        return Stream(
             self,
             lambda: ViewsRun(self.panel_, adaptation),
             alerts,
@@ -292,9 +267,6 @@ class Comet(Detector):
             late=late,
             verdicts=lambda run: Verdicts(run, self._signatures(), self.names_),
         )
-        if snapshot is not None:
-            stream.restore(snapshot)
-        return stream
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
         """A function that explains events of one series, which is checked only once."""

@@ -195,10 +195,11 @@ def _thread_count(own: str, openmp: str) -> int:
             raise ParameterError(f"COMETAD_THREADS must be an integer of at least 1. Got {own!r} instead.")
         return int(own)
     first = openmp.partition(",")[0].strip()  # OpenMP allows a list, one number per level of nesting
-    return int(first) if first.isdecimal() and int(first) >= 1 else _cpus()
+    return int(first) if first.isdecimal() and int(first) >= 1 else cpu_count()
 
 
-def _cpus() -> int:
+def cpu_count() -> int:
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -61,7 +61,6 @@ class Flushed(NamedTuple):
     starts: tuple[int, ...]  # of the flushes
 
     def is_flush(self, event: Event) -> bool:
-        """Whether an event is about a flush."""
         return any(event.start < start + FLUSH_LENGTH + AFTER and start < event.stop for start in self.starts)
 
 

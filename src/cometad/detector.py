@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,8 +223,39 @@ class Detector(SavedDetector):
         other._parameters, other._digest = other.get_params(deep=False), None
         return other
 
-    def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None) -> "Stream":
-        """Open a stream from the fitted state or from a snapshot; see `can_stream`."""
+    def stream(
+        self,
+        snapshot: bytes | None = None,
+        *,
+        adaptation: Any = None,
+        alerts: Alerts | None = None,
+        late: str = "refuse",
+    ) -> "Stream":
+        """Open a stream from the fitted state or from a snapshot; see `can_stream`.
+
+        `adaptation` replaces the detector's own: `KeepFitted()` keeps the fitted state of a `Comet` throughout,
+        `NoAdaptation()` that of a `NetworkComet`. `alerts` defines what counts as one event. A reading that is not
+        later than the one before is refused, or with `late="drop"` dropped and counted.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> detector = Comet().fit(normal)
+        >>> stream = detector.stream()
+        >>> scored = [stream.update_many(normal[:300])]
+        >>> resumed = detector.stream(stream.snapshot())
+        >>> scored += [resumed.update_many(normal[300:]), resumed.finish()]
+        >>> np.array_equal(np.concatenate(scored), detector.decision_function(normal))
+        True
+        """
+        if self.can_stream:
+            self._check_fitted()
+        stream = self._stream(adaptation, alerts or Alerts(), late)
+        if snapshot is not None:
+            stream.restore(snapshot)
+        return stream
+
+    def _stream(self, adaptation: Any, alerts: Alerts, late: str) -> "Stream":
         raise self._cannot("score a stream", "decision_function")
 
     def explain(self, X: object, event: object, *, context: int = 32) -> "Explanation":
@@ -288,7 +319,6 @@ class Detector(SavedDetector):
         return 1
 
     def _least_training_rows(self) -> int:
-        """Minimum number of readings in a training series."""
         return self._least_rows()
 
     def _training_rows(self, rows: int) -> int:

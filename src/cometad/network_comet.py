@@ -261,36 +261,10 @@ class NetworkComet(Detector):
         """Patch size and patches per code (code,) in training and in a series, for each scale."""
         return list(zip(self.patch_sizes, self.code_counts_, self.code_counts(X), strict=True))
 
-    def stream(
-        self,
-        snapshot: bytes | None = None,
-        *,
-        adaptation: Adaptation | None = None,
-        alerts: Alerts | None = None,
-        late: str = "refuse",
-    ) -> Stream:
-        """Open a stream from the fitted state or from a snapshot.
-
-        `adaptation` replaces the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` defines
-        what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
-        dropped and counted.
-
-        >>> import numpy as np
-        >>> from cometad import NetworkComet
-        >>> from cometad.network import OneCycle
-        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> detector = NetworkComet(schedule=OneCycle(5)).fit(normal)
-        >>> stream = detector.stream()
-        >>> scored = [stream.update_many(normal[:300])]
-        >>> resumed = detector.stream(stream.snapshot())
-        >>> scored += [resumed.update_many(normal[300:]), resumed.finish()]
-        >>> np.array_equal(np.concatenate(scored), detector.decision_function(normal))
-        True
-        """
-        self._check_fitted()
-        adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
+    def _stream(self, adaptation: Adaptation | None, alerts: Alerts, late: str) -> Stream:
+        adaptation = adaptation or self.adaptation
         check({"adaptation": adaptation}, RULES)
-        stream = Stream(
+        return Stream(
             self,
             lambda: self._open(adaptation),
             alerts,
@@ -298,9 +272,6 @@ class NetworkComet(Detector):
             lambda: self._fingerprint_0_1(adaptation, alerts),
             late,
         )
-        if snapshot is not None:
-            stream.restore(snapshot)
-        return stream
 
     # -- fitting ----------------------------------------------------------------------------------------------------
 

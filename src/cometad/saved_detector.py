@@ -161,7 +161,6 @@ class SavedDetector(Parameters, ABC):
         return self._digest
 
     def _scoring_state(self) -> dict[str, Array]:
-        """The fitted state that scoring reads, by name."""
         return saved_state(self, _SCORING) | self._state()
 
     def _checkpoint(self) -> Checkpoint:
@@ -210,7 +209,6 @@ class SavedDetector(Parameters, ABC):
 
 
 def _on_device(kind: str, parameters: dict[str, Any], device: str | None) -> dict[str, Any]:
-    """Parameters of this kind of detector with another device, if one is given."""
     if device is None or "device" in parameters:
         return parameters if device is None else {**parameters, "device": device}
     if device != "cpu":

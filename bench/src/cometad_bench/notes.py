@@ -110,7 +110,6 @@ def _devices(frame: pl.DataFrame) -> list[str]:
 
 
 def _memory(frame: pl.DataFrame) -> str:
-    """Return what the peak memory contains."""
     text = (
         "Memory is the peak of the trial's own process, with the interpreter, the libraries and the series, or on a "
         "GPU the peak allocated there."

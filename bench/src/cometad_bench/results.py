@@ -145,7 +145,6 @@ class Results:
             self.path.unlink(missing_ok=True)
 
     def check_writable(self) -> None:
-        """Refuse a folder that results cannot be written to."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.lock("append"):

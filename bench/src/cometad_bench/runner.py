@@ -137,7 +137,6 @@ def run_with_workers(name: str, *, workers: int, threads: int = 1, **options: An
 
 
 def joined(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of several processes that were asked for the same trials."""
     first = outcomes[0]
     done, failed = sum(one.done for one in outcomes), [record for one in outcomes for record in one.failed]
     # A process that started late counts what the others did meanwhile as done before.

@@ -65,8 +65,6 @@ class ResultColumn:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure; None if there is none."""
-
     value: float | None = None
     deviation: float | None = None
     total: float | None = None  # the 5 in "3 of 5"
@@ -100,8 +98,6 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultTable:
-    """The content of a table, independent of markup."""
-
     title: str
     columns: tuple[ResultColumn, ...]
     groups: tuple[Group, ...]

@@ -157,9 +157,9 @@ class VariableBaseline(ReadingBaseline):
     def _errors(self, readings: Floats) -> Floats:
         """The errors (reading, variable) of scaled readings, or of the windows that end with them."""
 
-    @abstractmethod
     def _pool(self, errors: Floats) -> Floats:
-        """The score (reading,) of errors (reading, variable)."""
+        """The score (reading,) of errors (reading, variable): their mean square, unless a baseline says otherwise."""
+        return np.asarray((errors**2).mean(axis=1))
 
 
 class Moments(NamedTuple):

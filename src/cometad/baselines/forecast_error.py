@@ -50,9 +50,6 @@ class ForecastError(VariableBaseline):
         inputs = len(self.weights_)
         return np.asarray(np.abs(readings[:, inputs:] - readings[:, :inputs] @ self.weights_ - self.level_))
 
-    def _pool(self, errors: Floats) -> Floats:
-        return np.asarray((errors**2).mean(axis=1))
-
 
 def ridge(moments: Moments, inputs: int) -> tuple[Floats, Floats]:
     """Weights (input, target) of ridge regressions and penalties (target,) chosen by generalized cross-validation.

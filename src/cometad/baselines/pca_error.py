@@ -51,6 +51,3 @@ class PcaError(VariableBaseline):
     def _errors(self, readings: Floats) -> Floats:
         centered = readings - self.center_
         return np.asarray(np.abs(centered - centered @ self.directions_.T @ self.directions_))
-
-    def _pool(self, errors: Floats) -> Floats:
-        return np.asarray((errors**2).mean(axis=1))

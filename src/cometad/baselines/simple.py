@@ -70,6 +70,3 @@ class SquaredNorm(VariableBaseline):
 
     def _errors(self, readings: Floats) -> Floats:
         return np.abs(readings)
-
-    def _pool(self, errors: Floats) -> Floats:
-        return np.asarray((errors**2).mean(axis=1))

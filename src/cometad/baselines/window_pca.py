@@ -58,6 +58,3 @@ class WindowPca(VariableBaseline):
         missed = centered - centered @ self.directions_.T @ self.directions_
         squares = (missed**2).reshape(len(readings), self.window, -1)  # (window, reading, variable)
         return np.asarray(np.sqrt(squares.mean(axis=1)))
-
-    def _pool(self, errors: Floats) -> Floats:
-        return np.asarray((errors**2).mean(axis=1))

@@ -188,7 +188,6 @@ def _normal_course(rows: int, names: tuple[str, ...], rng: np.random.Generator) 
 
 
 def _unit(plant_load: Floats, turns: Floats, day: Floats, rng: np.random.Generator) -> _Unit:
-    """A unit driven by what all units share."""
     rows = len(plant_load)
     load = 0.9 * plant_load + 0.1 * _regimes(rows, rng)
     own_turns = turns + rng.random()

@@ -70,11 +70,9 @@ class Graph:
         return ~self.any(~flags, axis)
 
     def reshape(self, values: "Wire", shape: Sequence[int]) -> "Wire":
-        """The same values in another shape; -1 is inferred."""
         return self("Reshape", values, np.array(shape, np.int64))
 
     def rows(self, values: "Wire", start: int, stop: int | None = None) -> "Wire":
-        """A slice along the first axis."""
         end = np.iinfo(np.int64).max if stop is None else stop
         return self("Slice", values, np.array([start]), np.array([end]), np.array([0]))
 

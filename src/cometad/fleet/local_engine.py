@@ -13,6 +13,7 @@ from functools import cache
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, cast
 
+from cometad.compute import cpu_count
 from cometad.fleet.engines import ATTEMPTS, TaskOutcome
 from cometad.fleet.processes import Child
 from cometad.parameters import check_integer
@@ -31,8 +32,8 @@ class LocalEngine:
     same_disk = True
 
     def __init__(self, workers: int | None = None, recycle: int = RECYCLE, attempts: int = ATTEMPTS) -> None:
-        check_integer("workers", _cores() if workers is None else workers, 1)
-        self.workers = _cores() if workers is None else workers
+        self.workers = cpu_count() if workers is None else workers
+        check_integer("workers", self.workers, 1)
         self._recycle, self._attempts = recycle, attempts
 
     def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
@@ -130,7 +131,6 @@ def _end(workers: list[_Worker]) -> None:
 
 
 def _work(pipe: Connection, function: Callable[[Any], Any]) -> None:
-    """Work on tasks until the pipe closes."""
     one_thread()
     while True:
         try:
@@ -154,7 +154,3 @@ def one_thread() -> None:
     threadpool_limits(1)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -43,7 +43,6 @@ class Donation(NamedTuple):
 
 
 def donation(name: str, series: Series) -> Donation:
-    """The readings an entity lends to others."""
     centers, deviations = _moments(series.values)
     scaled = (series.values[-DONATED:] - centers) / np.where(deviations > 0, deviations, 1.0)
     return Donation(name, scaled, deviations, correlations(series.values))

@@ -27,8 +27,6 @@ DATA, INDEX = "rows.bin", "index.parquet"
 
 
 class Segment(NamedTuple):
-    """The position of some rows of an entity in the file."""
-
     offset: int
     length: int
 

@@ -36,11 +36,9 @@ class Epochs:
         check_between("learning_rate", self.learning_rate, 0, math.inf)
 
     def steps(self, batches: int) -> int:
-        """The number of steps, given the number of batches per epoch."""
         return self.epochs * batches
 
     def rate(self, done: float) -> float:
-        """The constant learning rate."""
         return self.learning_rate
 
 
@@ -89,7 +87,6 @@ class Converging:
         return self.most
 
     def rate(self, done: float) -> float:
-        """The constant learning rate."""
         return self.learning_rate
 
 
@@ -112,7 +109,6 @@ class OneCycle:
         check_between("learning_rate", self.learning_rate, 0, math.inf)
 
     def steps(self, batches: int) -> int:
-        """The fixed number of steps."""
         return self.total
 
     def rate(self, done: float) -> float:

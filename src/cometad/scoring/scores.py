@@ -54,7 +54,6 @@ class StepScores(NamedTuple):
 
 
 def joined(parts: Sequence[Scores]) -> Scores:
-    """Concatenate one or more parts."""
     if len(parts) == 1:
         return parts[0]
     left_out = None
@@ -125,7 +124,6 @@ def _calibrate(errors: Floats, middle: Floats, high: Floats, excess: Floats) -> 
 
 @jit
 def calibrated(error: float, middle: float, high: float, excess: float) -> float:
-    """One calibrated error."""
     if error > high:
         return LEVEL + _log_beyond(error, high, excess)
     return min(max(LEVEL * (error - middle) / (high - middle), 0.0), LEVEL)

@@ -150,8 +150,6 @@ def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Signat
 
 
 class Boxes(NamedTuple):
-    """The boxes of several signatures, for the kernel."""
-
     columns: Integers  # (signature, variable)  where to find a variable in the other fields; -1 if it was never hot
     low: Floats  # (part, column)
     high: Floats  # (part, column)

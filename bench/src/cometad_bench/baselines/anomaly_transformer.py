@@ -76,8 +76,6 @@ class AnomalyLayer(nn.Module):
 
 
 class TransformerOutput(NamedTuple):
-    """Reconstruction errors and associations of windows."""
-
     errors: Tensor  # (window, time), averaged over variables
     layers: list[Associations]
 
@@ -160,7 +158,6 @@ class AnomalyTransformer(DeepBaseline):
     temperature: float = 50.0
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         super().check_parameters()
         require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 

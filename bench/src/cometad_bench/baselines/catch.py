@@ -40,8 +40,6 @@ class ChannelMask(nn.Module):
 
 
 class Attended(NamedTuple):
-    """The output of masked attention."""
-
     tokens: Tensor  # (patch, channel, dim)
     cosine: Tensor  # (patch, channel, channel) between queries and keys, averaged over heads
 
@@ -110,8 +108,6 @@ class FlattenHead(nn.Module):
 
 
 class CatchOutput(NamedTuple):
-    """Reconstructed windows, and the other terms of the loss."""
-
     windows: Tensor  # (window, time, variable)
     spectrum_error: Tensor  # () mean absolute error of the spectrum
     mask_loss: Tensor  # () averaged over layers
@@ -233,7 +229,6 @@ class Catch(DeepBaseline):
     score_patch: int = 32
 
     def check_parameters(self) -> None:
-        """Refuse invalid parameters, as `fit` does first."""
         super().check_parameters()
         require(self.patch_size <= self.window, "patch_size", f"at most the window ({self.window})", self.patch_size)
         require(self.head_dropout < 1, "head_dropout", "below 1", self.head_dropout)

@@ -139,8 +139,6 @@ class SpatialTemporal(nn.Module):
 
 
 class Split(NamedTuple):
-    """The result of one decomposition step."""
-
     data: Tensor  # (window, time, dim), the remainder
     stable: Tensor  # (window, time, variable), the stable part found in this step
 
@@ -167,8 +165,6 @@ class Decompose(nn.Module):
 
 
 class D3rOutput(NamedTuple):
-    """The stable part and the reconstruction of windows."""
-
     stable: Tensor  # (window, time, variable)
     windows: Tensor  # (window, time, variable)
 
@@ -179,7 +175,6 @@ def _dropouts(sizes: "D3r") -> list[float]:
 
 
 def _spatial_temporal(sizes: "D3r") -> nn.Sequential:
-    """A stack of spatial-temporal blocks."""
     shape = (sizes.window, sizes.dim, sizes.heads, sizes.feed_dim)
     return nn.Sequential(*(SpatialTemporal(*shape, dropout) for dropout in _dropouts(sizes)))
 

@@ -220,7 +220,6 @@ DRIFTS: dict[str, Drift] = {
 def _drifted(
     values: Floats, drift: Drift, strength: float, drifting: Sequence[int], units: _Units, rng: Generator
 ) -> Floats:
-    """Apply the drift to the values of `during` and `after`."""
     rows = len(values) // 2
     progress = np.minimum(np.arange(1, len(values) + 1) / rows, 1.0)[:, None]
     columns = list(drifting)
