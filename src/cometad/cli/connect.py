@@ -99,7 +99,7 @@ def connect(
     from cometad.series import check_late
     from cometad.serve.follow import follow
     from cometad.serve.logs import configure_logs
-    from cometad.serve.notify.notify_settings import NotifySettings
+    from cometad.serve.settings import NotifySettings
 
     check_late(late)
     source, settings = address.value(), service.settings()

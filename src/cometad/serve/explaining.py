@@ -29,9 +29,7 @@ def variables_between(store: Store, stream: LiveStream, start: float, stop: floa
     """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
     with store.read() as connection:
         steps = last_by_time(connection, schema.scores, stream.id, start, stop, MOST_STEPS)
-    if not len(steps.ats):
-        return Variables(stream=stream.name, times=[], variables=[])
-    explained = _explained(store, stream, steps.first, steps.stop)
+    explained = _explained(store, stream, steps.first, steps.stop) if len(steps.ats) else None
     if explained is None:
         return Variables(stream=stream.name, times=[], variables=[])
     explanation, ats = explained

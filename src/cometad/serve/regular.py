@@ -1,7 +1,10 @@
-"""Threads for regular work, and how fast everything is that waits by the clock."""
+"""Threads for regular work and for event loops, and how fast everything is that waits by the clock."""
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
 
 import structlog
 
@@ -42,3 +45,47 @@ class RegularWork:
                 except Exception as error:  # the database may be away for a while; other steps are done
                     problem = not isinstance(error, CometadError)
                     _log.error(f"{self._name} failed", problem=str(error), exc_info=problem)
+
+
+class LoopThread:
+    """Runs tasks beside the HTTP server until they end or are stopped; they wait for networks, never for each other."""
+
+    def __init__(self, name: str, work: Callable[[], Sequence[Coroutine[Any, Any, None]]]) -> None:
+        self._work = work  # called in the thread
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: Sequence[asyncio.Task[None]] = ()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.ended = threading.Event()  # once every task has come to its end
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, within: float | None = None) -> None:
+        """Cancel the tasks, and wait for their end, at most `within` seconds."""
+        self._stopping = True
+        self.call(self._cancel)
+        if self._thread.ident is not None:
+            self._thread.join(within)
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the thread; may be called from any other, also before its start or after its end."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            runner.run(self._main())
+        self.ended.set()
+
+    async def _main(self) -> None:
+        self._tasks = [asyncio.create_task(one) for one in self._work()]
+        if self._stopping:  # before there was anything to cancel
+            self._cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()

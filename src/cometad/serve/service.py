@@ -199,20 +199,18 @@ class Service:
     # -- readings ---------------------------------------------------------------------------------------------------
 
     def layout(self, stream: str) -> Layout:
-        return self._known(stream).layout
+        return self.opened(stream).layout
 
-    def _known(self, name: str) -> LiveStream:
+    def opened(self, name: str) -> LiveStream:
+        """A stream by its name; that of an entity of the fleet is created first."""
         self.fleet.open(name)
-        found = self.streams.get(name) or self.sharing.find(name)
-        if found is None:
-            raise UnknownStream(name)
-        return found
+        return self.stream(name)
 
     async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
         return await self.recorder.receive(batches, position)
 
     def last_time(self, stream: str) -> float | None:
-        return self._known(stream).arrivals.last_at
+        return self.opened(stream).arrivals.last_at
 
     def position(self, connection: str) -> Any:
         return stored_position(self.store, connection)
@@ -238,7 +236,7 @@ class Service:
     def stream(self, name: str) -> LiveStream:
         found = self.streams.get(name) or self.sharing.find(name)
         if found is None:
-            raise Missing(f"There is no stream {name!r}. Create it with PUT /v1/streams/{name}.")
+            raise UnknownStream(name)
         return found
 
     @contextmanager

@@ -14,7 +14,7 @@ from cometad.connect.contract import LONGEST_WAIT, Receiver, Rejection
 from cometad.connect.intake import Connection, Intake
 from cometad.connect.source import ReadingSource, source_of, supervise
 from cometad.errors import ParameterError
-from cometad.serve.loop_thread import LoopThread
+from cometad.serve.regular import LoopThread
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 

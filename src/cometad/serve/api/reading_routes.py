@@ -39,10 +39,9 @@ router = APIRouter(prefix="/v1", tags=["readings"], dependencies=[may("write")])
 )
 async def post_readings(name: StreamName, request: Request, service: ServiceOf) -> Any:
     """Send readings of one stream; answered once they are on disk. A bad reading refuses the whole body."""
-    if service.fleet.entities:
-        await asyncio.to_thread(service.fleet.open, name)
-    known = service.streams.get(name)
-    stream = await asyncio.to_thread(service.stream, name) if known is None else known
+    stream = service.streams.get(name)
+    if stream is None:
+        stream = await asyncio.to_thread(service.opened, name)
     form = _form(request)
     body = await read_body(request, service.settings.max_body_mib)
     if len(body) > LARGE:

@@ -12,12 +12,11 @@ from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, notifier_of
 from cometad.connect.out.posting import RemoteWriter
 from cometad.errors import ParameterError
 from cometad.serve.live_stream import LiveStream
-from cometad.serve.loop_thread import LoopThread
 from cometad.serve.models import DeliveryState, ReceiverState
-from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.notify.outbox import MessageWriter, Outbox
 from cometad.serve.notify.receivers import COUNTS, EventReceiver, ScoreReceiver, guarded
-from cometad.serve.settings import Settings, address
+from cometad.serve.regular import LoopThread
+from cometad.serve.settings import NotifySettings, Settings, address
 from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing
 from cometad.serve.watching import Figures

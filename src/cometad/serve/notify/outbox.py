@@ -19,7 +19,7 @@ from cometad.serve.events import event_of
 from cometad.serve.explaining import keep_explanation
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import EventSummary, Explained, VariableReason
-from cometad.serve.notify.notify_settings import NotifySettings
+from cometad.serve.settings import NotifySettings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 

@@ -22,9 +22,9 @@ from cometad.connect.out.notifier import Notifier, Rejected
 from cometad.connect.out.posting import RemoteWriter, ScoreSamples
 from cometad.errors import CometadError
 from cometad.serve.models import ReceiverState
-from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.notify.outbox import MessageWriter, Outbox
 from cometad.serve.scorer import FreshScores
+from cometad.serve.settings import NotifySettings
 from cometad.serve.storage.store import StorageError
 from cometad.serve.watching import Figures
 
