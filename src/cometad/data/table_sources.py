@@ -33,8 +33,6 @@ _log = logging.getLogger("cometad")
 
 
 class TableFile(NamedTuple):
-    """A file with a table."""
-
     path: Path
     shown: str  # in messages
     suffix: str  # one of SUFFIXES
@@ -42,7 +40,6 @@ class TableFile(NamedTuple):
 
     @property
     def is_parquet(self) -> bool:
-        """Whether this is a Parquet file, not a text."""
         return self.suffix == ".parquet"
 
     def open(self) -> BinaryIO:
@@ -155,7 +152,6 @@ def check_content(start: bytes, file: TableFile) -> None:
 
 
 def _check_file(file: Path) -> None:
-    """Refuse a path that does not lead to a table."""
     status = _status(file)
     # Behind /dev/stdin there may be a file, but nothing says in which format.
     if _STREAM.fullmatch(str(file)) or (status is not None and not stat.S_ISREG(status.st_mode)):
@@ -179,7 +175,6 @@ def _unreadable(path: Path, error: OSError) -> InputError:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a path leads to a file; a broken link does not."""
     try:
         status = status_of(path)
     except OSError as error:

@@ -114,7 +114,6 @@ def gather(
 
 
 def worst(events: Sequence[Event], most: int) -> list[Event]:
-    """The events of highest severity, at most `most` of them, worst first."""
     return sorted(events, key=lambda event: (-event.severity, -event.peak_score, event.number))[:most]
 
 
