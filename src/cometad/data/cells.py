@@ -7,7 +7,7 @@ A table reads whole columns at once (`data/columns.py`), everything else cell by
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -387,10 +387,10 @@ def repeated(names: Sequence[str]) -> str | None:
     return next((name for name in names if counts[name] > 1), None)
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = MOST_NAMES, shown: Callable[[str], str] = repr) -> str:
     """The first names, in quotes, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(repr(name) for name in names[:MOST_NAMES]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + more
 
 
 def ignored(extra: Sequence[str]) -> str:

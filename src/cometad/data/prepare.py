@@ -20,6 +20,7 @@ import numpy as np
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_tasks, jit, serial_products
+from cometad.data.cells import MOST_NAMES
 from cometad.errors import InputError, unknown
 from cometad.saving import Saved, Table, array, require_state
 
@@ -53,7 +54,6 @@ WORDS = {  # of one variable, of several
         "wander: their distances from their recent levels are scored instead of their readings.",
     ),
 }
-MOST_NAMES = 5  # listed in a sentence
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, cast
@@ -236,8 +236,4 @@ def _open_zstd(path: Path) -> BinaryIO:
     lines = pl.read_csv(
         path, has_header=False, separator="\x01", quote_char=None, infer_schema=False, truncate_ragged_lines=True
     )
-    return io.BytesIO("\n".join(_filled(lines.to_series(0))).encode())
-
-
-def _filled(lines: Iterable[str | None]) -> Iterable[str]:
-    return (line or "" for line in lines)
+    return io.BytesIO("\n".join(lines.to_series(0).fill_null("")).encode())
