@@ -137,8 +137,6 @@ class TextTable:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except pl.exceptions.NoDataError as error:
-            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.") from error
         except UnicodeError as error:
             raise InputError(f"'{self.file.shown}' is not text in {self._encoding}.", advice="encoding") from error
         except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError) as error:
