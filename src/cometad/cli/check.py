@@ -1,13 +1,12 @@
 """`cometad check`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import plain_table, say, show, write_output
+from cometad.cli.exits import plain_table, print_json, say, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,11 +45,11 @@ def check(
         found = check_table(frame, detector, None if gaps is None else parse_gaps(gaps), source.where)
     except InputError as error:
         if as_json:
-            write_output(json.dumps({"ok": False, "problem": message(error)}, indent=2) + "\n")
+            print_json({"ok": False, "problem": message(error)})
         raise
     if as_json:
         problem = {} if found.problem is None else {"problem": message(found.problem)}
-        write_output(json.dumps(found.as_json() | problem, indent=2, allow_nan=False) + "\n")
+        print_json(found.as_json() | problem, allow_nan=False)
     else:
         show(_table(found))
         for note in found.notes:

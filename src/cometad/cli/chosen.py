@@ -133,7 +133,6 @@ class DetectorOptions:
 
 
 def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
-    """The error for an option that this detector does not have."""
     from cometad.errors import ParameterError
 
     if option not in ("--device", "--steps"):
@@ -145,7 +144,6 @@ def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
 
 
 def _parse_views(text: str) -> "tuple[View, ...]":
-    """The views in NAME[:LENGTH],..."""
     from cometad.errors import ParameterError
     from cometad.parameters import parse
     from cometad.views import VIEWS

@@ -121,7 +121,6 @@ def connect(
 
 
 def _pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
-    """The names and values given by a flag."""
     pairs: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

@@ -1,12 +1,11 @@
 """`cometad evaluate`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometad.cli.exits import show, write_output
+from cometad.cli.exits import print_json, show
 from cometad.cli.options import DialectOptions
 
 if TYPE_CHECKING:
@@ -44,10 +43,9 @@ def evaluate(
 
     result = report(truth, given, protocol)
     if as_json:
-        write_output(json.dumps(result.as_dict(), indent=2) + "\n")
-        return
-
-    show(_metrics_table(result))
+        print_json(result.as_dict())
+    else:
+        show(_metrics_table(result))
 
 
 def _read_column(path: Path, column: str, dialect: "Dialect") -> "Array":

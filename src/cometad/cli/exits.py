@@ -7,6 +7,7 @@ and 143 for SIGTERM.
 import errno
 import functools
 import inspect
+import json
 import logging
 import os
 import signal
@@ -58,14 +59,11 @@ def printable(text: object) -> str:
 
 
 class _LogHandler(logging.Handler):
-    """Prints the library's log messages on stderr."""
-
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage())
 
 
 def listen() -> None:
-    """Print the library's log messages on stderr."""
     log = logging.getLogger("cometad")
     log.setLevel(logging.INFO)
     if not any(isinstance(handler, _LogHandler) for handler in log.handlers):
@@ -163,13 +161,11 @@ _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOL
 
 
 def flush_output() -> None:
-    """Write what stdout still buffers, if it is open."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def show(table: "Table") -> None:
-    """Print a table on stdout."""
     from rich.console import Console
 
     check_open()
@@ -216,6 +212,10 @@ def write_output(text: str) -> None:
         raise OutputError(
             f"Cannot write the output: {error.strerror or error}. Free some space or write elsewhere."
         ) from error
+
+
+def print_json(found: object, allow_nan: bool = True) -> None:
+    write_output(json.dumps(found, indent=2, allow_nan=allow_nan) + "\n")
 
 
 def silence_output() -> None:

@@ -1,13 +1,12 @@
 """`cometad explain`."""
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import printable, show, write_output
+from cometad.cli.exits import print_json, printable, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,14 +77,12 @@ def explain(
     series = source.series(missing=detector.gaps.allowed, detector=detector)
     explanation = detector.explain(series, wanted, context=context)
     if as_json:
-        write_output(json.dumps(_as_json(explanation, series, top), indent=2) + "\n")
-        return
-
-    show(_table(explanation, series, top))
+        print_json(_as_json(explanation, series, top))
+    else:
+        show(_table(explanation, series, top))
 
 
 def _step(text: str) -> int | str:
-    """A time step, or a time."""
     from datetime import datetime
 
     from cometad.errors import InputError

@@ -1,13 +1,12 @@
 """`cometad export`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import say, write_output
+from cometad.cli.exits import print_json, say
 
 
 def export(
@@ -35,7 +34,7 @@ def export(
     library = imported_for("cometad export", "cometad.export")
     written = library.to_onnx(open_detector(model, threshold, gaps), output)
     if as_json:
-        write_output(json.dumps(written.as_json(), indent=2) + "\n")
+        print_json(written.as_json())
     agreement = written.agreement
     say(
         f"Wrote '{output}' ({written.file_bytes:,} bytes): {len(written.variables)} variables, {written.state_bytes:,} "

@@ -1,6 +1,7 @@
 """`cometad fleet fit`, `score`, `report`, `list` and `check`."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from cometad.cli.exits import FAILED, plain_table, printable, say, say_first, sh
 if TYPE_CHECKING:
     import polars as pl
 
+    from cometad.alerting.alerts import Level
     from cometad.fleet.storage import Entry
 
 Data = Annotated[
@@ -106,6 +108,7 @@ def score(
     to read the data (--by, --time-column, --drop, ...) defaults to the options of the fit. An entity that cannot be
     scored is reported and does not stop the rest; the exit code is then 1.
     """
+    from cometad.cli.opened import scored
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.writing import check_suffix, write_chunks
     from cometad.fleet.fleet import Fleet
@@ -117,25 +120,19 @@ def score(
     totals = _ScoreTotals()
     write_chunks(output, totals.over(fleet.score_each(data, alerts=rule, **options_given)))
     _say_problems(totals.failed)
-    levels = [f"{n:,} {level}{'' if n == 1 else 's'}" for level, n in totals.levels.items()]
-    say(
-        f"Scored {totals.readings:,} readings of {totals.entities:,} entities, {totals.anomalous:,} of them anomalous: "
-        f"{' and '.join(levels)}. Wrote '{output}'."
-    )
+    entities = f" of {totals.entities:,} entities"
+    say(f"{scored(totals.readings, totals.anomalous, totals.levels, entities)} Wrote '{output}'.")
     if totals.failed:
         raise typer.Exit(FAILED)
 
 
 class _ScoreTotals:
-    """Totals over all entities."""
-
     def __init__(self) -> None:
         self.readings = self.anomalous = self.entities = 0
-        self.levels = {"alert": 0, "notice": 0}
+        self.levels: Counter[Level] = Counter()
         self.failed: dict[str, str] = {}
 
     def over(self, scored: Any) -> "Iterator[pl.DataFrame]":
-        """Yield the rows of each entity, and count them."""
         from cometad.errors import InputError
 
         for name, answer in scored:

@@ -1,7 +1,7 @@
 """Shared by the verbs: opening a detector or a file of readings, and reporting findings."""
 
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from cometad.files import is_temporary, status_of
 if TYPE_CHECKING:
     import polars as pl
 
+    from cometad.alerting.alerts import Level
     from cometad.data.quality import Finding
     from cometad.data.tables import Check, ReadOptions, Select, TableReader
     from cometad.detector import Detector
@@ -55,9 +56,9 @@ class Source:
 
     def __init__(self, path: Path, options: "ReadOptions") -> None:
         from cometad.data.resample import parse_resampling
-        from cometad.data.tables import check_table
+        from cometad.data.table_sources import check_source
 
-        check_table(path)
+        check_source(path)
         self._path, self._options = path, options
         self._resampling = None if options.resample is None else parse_resampling(options.resample)
         self._reader: TableReader | None = None
@@ -92,7 +93,6 @@ class Source:
         return self._reader.where if self._reader is not None and self._resampling is None else None
 
     def chunks(self, detector: "Detector | None" = None) -> "Iterable[pl.DataFrame | Series]":
-        """The readings in chunks, with only one in memory at a time."""
         check = self._check(detector, missing=True)
         frames = self._opened(detector).chunks(select=_selection(detector), check=check)
         return frames if self._resampling is None else self._resampled(frames)
@@ -158,6 +158,10 @@ def _selection(detector: "Detector | None") -> "Select":
     return select
 
 
+def scored(readings: int, anomalous: int, levels: "Mapping[Level, int]", of: str = "") -> str:
+    counts = [f"{levels[level]:,} {level}{'' if levels[level] == 1 else 's'}" for level in ("alert", "notice")]
+    return f"Scored {readings:,} readings{of}, {anomalous:,} of them anomalous: {' and '.join(counts)}."
+
+
 def say_findings(findings: "Sequence[Finding]") -> None:
-    """Print findings on stderr, up to a limit."""
     say_first([finding.sentence for finding in findings], "There are {} more findings like these.")

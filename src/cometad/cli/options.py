@@ -23,13 +23,6 @@ Data = Annotated[
     ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Detector written by cometad fit.")]
-TimeColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
-    ),
-]
-Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out, such as labels; repeatable.")]
 Resample = Annotated[
     str | None,
     typer.Option(
@@ -102,8 +95,13 @@ class DialectOptions:
 class ReadingOptions:
     """How to read a table of readings."""
 
-    time_column: TimeColumn = None
-    drop: Drop = None
+    time_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
+        ),
+    ] = None
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out, such as labels; repeatable.")] = None
     resample: Resample = None
     dialect: DialectOptions = field(default_factory=DialectOptions)
 

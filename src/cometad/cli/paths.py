@@ -60,13 +60,11 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force:
 
 
 def check_ending(path: Path, *endings: str) -> None:
-    """Refuse an output with another ending than the first, or one of its variants."""
     if path.suffix.lower() not in endings:
         raise ParameterError(f"The name '{path}' does not end in {endings[0]}. Choose a name that does.")
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a path that cannot be written."""
     try:
         status = status_of(path)
         if status is not None and stat.S_ISDIR(status.st_mode):
@@ -92,7 +90,6 @@ def _meant_by(path: Path) -> list[Path]:
 
 
 def _is_several(path: Path) -> bool:
-    """Whether a path is a folder or a pattern."""
     status = _status(path)
     return glob.has_magic(str(path)) if status is None else stat.S_ISDIR(status.st_mode)
 
@@ -179,7 +176,6 @@ KINDS = {
 
 
 def head(path: Path) -> bytes:
-    """The first bytes of a file."""
     with path.open("rb") as file:
         return file.read(_HEAD)
 
@@ -207,7 +203,6 @@ def _keys(line: bytes) -> list[str]:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """The file a path leads to; None if there is none."""
     try:
         return path.stat()
     except OSError:

@@ -53,7 +53,7 @@ def score(
     If the detector was fitted with a gap rule, imputed is 1 for a reading that was imputed and not judged (anomaly is
     then 0). Problems found in the readings are reported on stderr.
     """
-    from cometad.cli.opened import Source, open_detector, say_findings
+    from cometad.cli.opened import Source, open_detector, say_findings, scored
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.writing import check_suffix, write_chunks
 
@@ -84,24 +84,17 @@ def score(
         say(warning)
     written = "".join(f" Wrote '{path}'." for path in (output, events) if path is not None)
     imputed = f" {totals.imputed:,} were imputed and not judged." if totals.imputed else ""
-    counts = Counter(event.level for event in totals.events)
-    levels = [f"{counts[level]:,} {level}{'' if counts[level] == 1 else 's'}" for level in ("alert", "notice")]
-    say(
-        f"Scored {totals.readings:,} readings, {totals.anomalous:,} of them anomalous: {' and '.join(levels)}."
-        f"{imputed}{written}"
-    )
+    levels = Counter(event.level for event in totals.events)
+    say(f"{scored(totals.readings, totals.anomalous, levels)}{imputed}{written}")
 
 
 class _Totals:
-    """Totals over all scored readings, and their events."""
-
     def __init__(self, inspection: "Inspection", promise: "Promise") -> None:
         self.readings = self.anomalous = self.imputed = 0
         self.inspection, self.promise = inspection, promise
         self.events: list[Event] = []
 
     def inspected(self, chunks: "Iterable[Chunk]") -> "Iterator[Chunk]":
-        """Pass readings through and inspect them."""
         for chunk in chunks:
             yield chunk
             self.inspection.push(chunk)

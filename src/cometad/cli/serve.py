@@ -105,7 +105,6 @@ def revoke_token(name: Annotated[str, typer.Argument(help="Name of the token.")]
 
 @contextmanager
 def _tokens(service: ServiceOptions) -> "Iterator[Tokens]":
-    """The tokens of the service with these settings."""
     from cometad.errors import needs_extra
 
     needs_extra("sqlalchemy", "serve")

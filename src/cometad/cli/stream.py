@@ -71,7 +71,6 @@ class LinesOptions:
     ] = False
 
     def snapshots(self) -> "SnapshotFile | None":
-        """Where and how often to save."""
         from cometad.data.resample import parse_period
         from cometad.live.lines import SnapshotFile
 
@@ -91,7 +90,6 @@ class LinesOptions:
             ) from error
 
     def has_lines(self) -> bool:
-        """Whether there is an output file with lines already."""
         return self.output is not None and self.output.exists() and self.output.stat().st_size > 0
 
 

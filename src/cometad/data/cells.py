@@ -7,7 +7,7 @@ A table reads whole columns at once (`data/columns.py`), everything else cell by
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -55,7 +55,6 @@ def number_or_none(cell: Any) -> float | None:
 
 
 def missing_texts(dialect: Dialect) -> set[str]:
-    """The texts that mean a missing value, in lower case."""
     return {*MISSING, *(marker.strip().lower() for marker in dialect.missing)}
 
 
@@ -82,7 +81,6 @@ class StreamNumbers:
         self._words: dict[str, bool] = {}  # whether a variable is a boolean, written as a word
 
     def is_missing(self, cell: object) -> bool:
-        """Whether a cell means a missing value."""
         if isinstance(cell, str):
             return cell.strip().lower() in self._missing
         return cell is None or (not isinstance(cell, bool) and cell in self._marked)
@@ -139,7 +137,6 @@ def _refused(where: str, name: str, problem: str, advice: Any = None) -> InputEr
 
 
 def _is_rounded(cell: object, value: float) -> bool:
-    """Whether a cell is an integer that its float rounds."""
     if abs(value) < 2**53:
         return False
     if isinstance(cell, str):
@@ -149,7 +146,6 @@ def _is_rounded(cell: object, value: float) -> bool:
 
 
 def checked_mark(mark: object) -> str | None:
-    """A saved decimal mark, or None if it was not known."""
     require_state(mark is None or mark in (".", ","), "its 'decimal' is not a decimal mark")
     return mark  # type: ignore[return-value]
 
@@ -264,7 +260,6 @@ class StreamDates:
 
     @property
     def known(self) -> bool:
-        """Whether there was a time."""
         return self._kind is not None
 
     def dated(self, seconds: float) -> bool:
@@ -288,7 +283,6 @@ class StreamDates:
         return _seconds(moment)
 
     def seconds_of_many(self, times: Sequence[str | float | None], lines: Sequence[int]) -> list[float | None]:
-        """`seconds` for times and their lines."""
         return [self.seconds(time, line) for time, line in zip(times, lines, strict=True)]
 
     def _like_before(self, time: str | float) -> float | None:
@@ -385,23 +379,20 @@ def clean_header(cells: Sequence[str], where: str, time_column: str | None = Non
 
 
 def numbered_names(count: int) -> list[str]:
-    """Names for columns without a header."""
     return [f"v{number}" for number in range(count)]
 
 
 def repeated(names: Sequence[str]) -> str | None:
-    """The first name that occurs more than once, if any."""
     counts = Counter(names)
     return next((name for name in names if counts[name] > 1), None)
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = MOST_NAMES, shown: Callable[[str], str] = repr) -> str:
     """The first names, in quotes, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(repr(name) for name in names[:MOST_NAMES]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + more
 
 
 def ignored(extra: Sequence[str]) -> str:
-    """The sentence about columns that are ignored."""
     columns = "column" if len(extra) == 1 else "columns"
     return f"Ignored {len(extra)} {columns} the detector was not fitted on: {listed(extra)}."

@@ -59,7 +59,6 @@ class Part(NamedTuple):
 
 
 def check_column(frame: pl.DataFrame, name: str, shown: str) -> None:
-    """Refuse a column that a table lacks."""
     if name not in frame.columns:
         raise InputError(f"'{shown}' has no column {name!r}. Available: {', '.join(frame.columns)}.")
 
@@ -97,7 +96,6 @@ class TextNumbers:
 
     @property
     def decided(self) -> bool:
-        """Whether the decimal mark is known."""
         return self._dialect.decimal is not None or self.comma is not None or self.point is not None
 
     def converted(
@@ -197,7 +195,6 @@ def _not_exact(name: str, number: object, place: str) -> InputError:
 
 
 def some_zones(which: str) -> InputError:
-    """The error for times with a zone in some rows only."""
     return InputError(f"The times in {which!r} have a time zone in some rows only. Write it in all rows or in none.")
 
 
@@ -232,7 +229,6 @@ class Columns:
         return _with_numbers(block._replace(frame=made))
 
     def _candidates(self, frame: pl.DataFrame) -> list[str]:
-        """The names of the columns that may hold times."""
         if self._given is not None:
             check_column(frame, self._given, self._shown)
             return [self._given]
@@ -273,7 +269,6 @@ class Columns:
         return column
 
     def _order(self, column: pl.Series, blocks: Callable[[], Iterable[Part]]) -> str:
-        """The order of day, month and year in a column of text."""
         name = column.name
         if name not in self._orders:
             # Only the end of a long file may tell days from months.
@@ -347,7 +342,6 @@ def _check_size(column: pl.Series, block: Part) -> None:
 
 
 def _check_exact(column: pl.Series, block: Part) -> None:
-    """Refuse integers that a float would round."""
     # As floats, because polars cannot compare a narrow or unsigned integer with a wide one.
     for row in _large(column.cast(pl.Float64)).arg_true():
         value = column[row]
@@ -433,7 +427,6 @@ class Matching:
         return frame.select(*times, *found)
 
     def note(self, frame: pl.DataFrame) -> str | None:
-        """A sentence about the columns that are ignored, if any."""
         extra = self._extra(frame)
         return ignored(extra) if extra else None
 

@@ -56,7 +56,6 @@ def _check_encoding(name: str) -> None:
 
 
 def recognize_encoding(sample: bytes) -> str:
-    r"""The encoding of a text that starts with this sample."""
     for mark, encoding in _MARKS.items():
         if sample.startswith(mark):
             return encoding

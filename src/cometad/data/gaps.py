@@ -219,7 +219,6 @@ class GapRun(Saved):
         return self._fill(self._waiting, ended=True)
 
     def sizes(self) -> dict[str, int]:
-        """The number of variables."""
         return {"variable": len(self._center)}
 
     def _fill(self, values: Floats, ended: bool) -> Filled:
@@ -249,7 +248,6 @@ class GapRun(Saved):
         )
 
     def _remember(self, returned: Floats) -> None:
-        """Keep the last measured value of each variable."""
         for variable, column in enumerate(returned.T):
             measured = np.flatnonzero(~np.isnan(column))
             if len(measured):
@@ -278,5 +276,4 @@ def complete(series: Series, names: tuple[str, ...]) -> Series:
 
 
 def warn_lacking(names: Sequence[str]) -> None:
-    """Log that the columns of these variables are missing."""
     _log.warning("No column for %s. Its readings count as missing.", ", ".join(map(repr, names)))

@@ -20,6 +20,7 @@ import numpy as np
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_tasks, jit, serial_products
+from cometad.data.cells import MOST_NAMES
 from cometad.errors import InputError, unknown
 from cometad.saving import Saved, Table, array, require_state
 
@@ -53,7 +54,6 @@ WORDS = {  # of one variable, of several
         "wander: their distances from their recent levels are scored instead of their readings.",
     ),
 }
-MOST_NAMES = 5  # listed in a sentence
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,6 @@ class Trends:
         return cls(*np.zeros((3, variables)))
 
     def check_state(self) -> None:
-        """Refuse saved trends that no series has."""
         fits = bool(((self.gain >= 0) & (self.gain <= 1) & (self.far >= 0)).all())
         require_state(fits, "its trends are not gains from 0 to 1 and positive distances")
 
@@ -179,7 +178,6 @@ class TrendRun(Saved):
         return moved
 
     def sizes(self) -> dict[str, int]:
-        """The number of variables."""
         return {"variable": len(self._level)}
 
 
@@ -223,7 +221,6 @@ def _moves(steps: Floats) -> bool:
 
 
 def _turns(values: Floats) -> bool:
-    """Whether a variable (time,) both rises and falls."""
     steps = np.diff(values)
     return bool((steps > 0).any() and (steps < 0).any())
 
@@ -271,7 +268,6 @@ class Scaling(NamedTuple):
         return scaled
 
     def check_state(self) -> None:
-        """Refuse a saved scaler that cannot divide."""
         require_state(bool((self.unit > 0).all()), "its array 'scaling.unit' is not positive")
 
     def back(self, scaled: Floats) -> Floats:
@@ -376,7 +372,6 @@ class Likely(NamedTuple):
         return cls(center, (precision + precision.T) / 2)
 
     def check_state(self) -> None:
-        """Refuse a saved matrix that is no inverse covariance."""
         symmetric = np.array_equal(self.precision, self.precision.T)
         require_state(symmetric and _is_positive(self.precision), "its 'likely.precision' is no inverse covariance")
 

@@ -179,7 +179,6 @@ class _Sample:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The time steps of the sampled rows."""
         return np.arange(len(self.kept)) * self._stride
 
     def take(self, rows: Floats) -> None:
@@ -206,8 +205,6 @@ class _Longest:
 
 
 class _VariableChecks:
-    """Checks of one variable."""
-
     def __init__(self, statistics: Statistics, variable: int, leaves_range: bool) -> None:
         self._name, self._leaves_range = statistics.names[variable], leaves_range
         self._known = statistics.quantiles[:, variable]
@@ -322,8 +319,6 @@ class _VariableChecks:
 
 
 class _TimeChecks:
-    """Checks of the times."""
-
     def __init__(self, period: float) -> None:
         self._period = period
         self._last: np.datetime64 | None = None
@@ -390,7 +385,6 @@ class _Count:
 
 
 def _run_starts(values: Floats) -> NDArray[np.int64]:
-    """The first position of each run of equal values."""
     return np.flatnonzero(np.append(True, values[1:] != values[:-1]))
 
 

@@ -108,7 +108,6 @@ class ResampleRun(Saved):
 
     @property
     def edge(self) -> np.datetime64 | None:
-        """The left edge of the open bin, if any."""
         return None if not len(self._times) else _datetime(self._times[-1] // self._period * self._period)
 
     def push(self, readings: object) -> Series:
@@ -222,7 +221,6 @@ RULES: dict[str, Callable[[Floats, Starts], Floats]] = {
 
 
 def _with_times(series: Series) -> Series:
-    """The series with times in microseconds."""
     if series.times is None:
         raise InputError("Resampling needs times, and these readings have none.", advice="no times")
     return replace(series, times=series.times.astype("datetime64[us]"))

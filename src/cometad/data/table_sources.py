@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, cast
@@ -33,8 +33,6 @@ _log = logging.getLogger("cometad")
 
 
 class TableFile(NamedTuple):
-    """A file with a table."""
-
     path: Path
     shown: str  # in messages
     suffix: str  # one of SUFFIXES
@@ -42,7 +40,6 @@ class TableFile(NamedTuple):
 
     @property
     def is_parquet(self) -> bool:
-        """Whether this is a Parquet file, not a text."""
         return self.suffix == ".parquet"
 
     def open(self) -> BinaryIO:
@@ -155,7 +152,6 @@ def check_content(start: bytes, file: TableFile) -> None:
 
 
 def _check_file(file: Path) -> None:
-    """Refuse a path that does not lead to a table."""
     status = _status(file)
     # Behind /dev/stdin there may be a file, but nothing says in which format.
     if _STREAM.fullmatch(str(file)) or (status is not None and not stat.S_ISREG(status.st_mode)):
@@ -179,7 +175,6 @@ def _unreadable(path: Path, error: OSError) -> InputError:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a path leads to a file; a broken link does not."""
     try:
         status = status_of(path)
     except OSError as error:
@@ -241,8 +236,4 @@ def _open_zstd(path: Path) -> BinaryIO:
     lines = pl.read_csv(
         path, has_header=False, separator="\x01", quote_char=None, infer_schema=False, truncate_ragged_lines=True
     )
-    return io.BytesIO("\n".join(_filled(lines.to_series(0))).encode())
-
-
-def _filled(lines: Iterable[str | None]) -> Iterable[str]:
-    return (line or "" for line in lines)
+    return io.BytesIO("\n".join(lines.to_series(0).fill_null("")).encode())

@@ -17,7 +17,7 @@ import polars as pl
 from cometad.data.cells import clean_header, numbered_names
 from cometad.data.columns import Columns, Part, TextNumbers, check_column, some_zones, without_marked
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding
-from cometad.data.table_sources import Source, TableFile, check_content, check_source, find_files
+from cometad.data.table_sources import Source, TableFile, check_content, find_files
 from cometad.data.text import RECOGNIZED, Rows, TextRows, separator_hint, split_cells
 from cometad.errors import InputError
 from cometad.frames import refuse_text
@@ -100,7 +100,6 @@ class TextTable:
         yield from lines
 
     def _names(self, rows: TextRows) -> list[str]:
-        """The names of the columns, from the first row."""
         cells = rows.first(keep=not self._dialect.header)
         if cells is None:
             raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
@@ -109,13 +108,15 @@ class TextTable:
         return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
     def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
-        header = self._separator.join(f"c{column}" for column in range(len(names))).encode()
-        text = b"".join([header, b"\n", first.text, block.text])
-        frame = pl.read_csv(text, separator=self._separator, infer_schema=False)
-        del text  # a copy of the file
+        frame = pl.read_csv(
+            first.text + block.text,
+            has_header=False,
+            separator=self._separator,
+            schema=dict.fromkeys(names, pl.String),
+            raise_if_empty=False,
+        )
         if len(frame) != first.length + block.length:  # never lose or invent a reading
             raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
-        frame.columns = names
         kept = frame.select(name for name in self._text if name in names)
         numbers = self._numbers.converted(frame.drop(kept.columns), place, self._look_ahead)
         return numbers.with_columns(kept.select(pl.all().str.strip_chars())).select(names)
@@ -136,8 +137,6 @@ class TextTable:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except pl.exceptions.NoDataError as error:
-            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.") from error
         except UnicodeError as error:
             raise InputError(f"'{self.file.shown}' is not text in {self._encoding}.", advice="encoding") from error
         except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError) as error:
@@ -180,8 +179,6 @@ def recognize_separator(lines: Sequence[str]) -> str:
 
 
 class ParquetTable:
-    """A Parquet file."""
-
     def __init__(self, file: TableFile, dialect: Dialect = Dialect()) -> None:
         self.file, self._dialect = file, dialect
 
@@ -241,13 +238,11 @@ class Tables:
                 seen += len(block.own)
 
     def starts(self) -> Iterator[Part]:
-        """The first row of each file, if it has one."""
         for table in self.tables:
             with closing(table.blocks(1)) as blocks:
                 yield Part(self._selected(next(blocks), table.file), False, 0, table.where)
 
     def whole(self) -> Part:
-        """All files, as one part."""
         frames = [block.frame for block in self.blocks(None)]
         self._lengths = [len(frame) for frame in frames]
         schemas = [frame.schema for frame in frames]
@@ -422,8 +417,3 @@ def table_chunks(
     A missing file is refused at once; its content is checked as it is read.
     """
     return TableReader(path, time_column, drop, dialect).chunks(rows)
-
-
-def check_table(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that is not a file, folder or pattern of files in a format that `read_table` supports."""
-    check_source(path)

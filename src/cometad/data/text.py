@@ -44,7 +44,6 @@ def separator_hint(line: str) -> str | None:
 
 
 def split_cells(line: str, separator: str) -> list[str]:
-    """The cells of one line, unquoted."""
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
@@ -73,8 +72,6 @@ codecs.register_error("cometad-latin-1", _as_latin_1)
 
 
 class Rows(NamedTuple):
-    """Consecutive rows as CSV."""
-
     text: bytes  # UTF-8, with a line break at the end of each row
     length: int
 
@@ -93,7 +90,6 @@ class TextRows:
         self.start = 0  # the line on which the last row starts, counted from 1
 
     def skip(self) -> None:
-        """Skip the first line that is not blank."""
         while (line := self._next()) is not None and self._is_blank(line):
             pass
 
@@ -206,8 +202,6 @@ class TextRows:
 
 
 class Reading(NamedTuple):
-    """One row of the input."""
-
     line: int  # for error messages
     values: list[float]  # (variable,) in the detector's order
     time: str | float | None  # as it was sent
@@ -215,8 +209,6 @@ class Reading(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The fields a reading must have."""
-
     names: Sequence[str]  # the detector's variables
     named: bool  # whether these names came with the training data
     time_column: str | None = None
@@ -301,7 +293,6 @@ class Fields:
 
 
 def lacks(where: str, name: str) -> str:
-    """The sentence about a variable that a reading lacks."""
     return f"{where}: there is no value for variable {name!r}. Send every variable the detector was fitted on."
 
 
@@ -409,7 +400,6 @@ FORMS = ("auto", "csv", "jsonl")
 
 
 def check_form(form: str) -> None:
-    """Refuse an unknown format."""
     if form not in FORMS:
         raise unknown("format", form, FORMS)
 

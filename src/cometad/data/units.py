@@ -26,7 +26,6 @@ class Conversion(NamedTuple):
 
     @property
     def inverse(self) -> "Conversion":
-        """The inverse conversion."""
         old, _, new = self.name.partition(" to ")
         return Conversion(f"{new} to {old}", 1 / self.factor, -self.offset / self.factor)
 

@@ -24,7 +24,6 @@ def write_chunks(path: str | os.PathLike[str], frames: Iterable[pl.DataFrame]) -
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Refuse a path whose suffix is not a format that `write_table` supports."""
     _writer(Path(path))
 
 

@@ -42,8 +42,6 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearAxis:
-    """A linear axis."""
-
     low: float
     high: float
 
@@ -195,7 +193,6 @@ class TimeAxis:
 
     @property
     def name(self) -> str:
-        """What the axis shows."""
         return "time step" if self.times is None else "time"
 
     @cached_property
@@ -221,7 +218,6 @@ def duration(micros: int) -> str:
 
 
 def _micros(times: Array) -> Array:
-    """Times or periods as integers."""
     return times.astype(f"{times.dtype.kind}8[us]").astype(np.int64)
 
 

@@ -27,7 +27,6 @@ class Line(NamedTuple):
 
     @classmethod
     def of(cls, values: Floats) -> "Line":
-        """The curve of values (time,), thinned."""
         chosen = thin(values)
         return cls(chosen / max(len(values) - 1, 1), np.asarray(values[chosen], np.float64))
 
@@ -44,8 +43,6 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Strip:
-    """Scores over a period, with its events."""
-
     alerts: Line  # alert scores
     thresholds: Line
     ticks: tuple[Tick, ...]
@@ -55,8 +52,6 @@ class Strip:
 
 @dataclass(frozen=True)
 class Trace:
-    """One variable during an event."""
-
     variable: str
     share: float  # of the rises of all variables
     observed: Line
@@ -66,8 +61,6 @@ class Trace:
 
 @dataclass(frozen=True)
 class EventPanel:
-    """One event."""
-
     number: int
     start: str
     end: str  # of its last time step; like the peak, without the date if that is the same as at the start
@@ -94,19 +87,15 @@ class Usage:
 
     @property
     def used(self) -> int:
-        """Number of codes used in training."""
         return int(np.count_nonzero(self.training))
 
     @property
     def used_here(self) -> int:
-        """Number of codes used in the series."""
         return int(np.count_nonzero(self.here))
 
 
 @dataclass(frozen=True)
 class ScoreDrift:
-    """Scores over time, compared with the training scores."""
-
     quantiles: Floats  # (level, bin)  of the scores in bins of equal length
     training: Floats  # (level,)  of the training scores
     edges: Floats  # (bar + 1,)  of the histogram
@@ -117,8 +106,6 @@ class ScoreDrift:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything on the page."""
-
     headline: str
     period: str  # first and last time of the series
     summary: tuple[tuple[str, str], ...]  # key figures: label and value
@@ -169,7 +156,6 @@ def _shares(counts: ArrayLike) -> Floats:
 
 
 def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> ScoreDrift:
-    """Compare scores (time,) with training scores (time,)."""
     now, then = np.asarray(scores, np.float64), np.asarray(training, np.float64)
     parts = np.array_split(now, min(bins, len(now)))
     quantiles = np.stack([np.quantile(part, LEVELS) for part in parts], axis=1)

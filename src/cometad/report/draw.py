@@ -32,7 +32,6 @@ class Plot:
 
     @property
     def grid(self) -> Markup:
-        """The grid lines of all ticks."""
         rows = "".join(f"M0 {rounded(HEIGHT * (1 - tick.place))}H{WIDTH}" for tick in self.up)
         columns = "".join(f"M{rounded(WIDTH * tick.place)} 0V{HEIGHT}" for tick in self.across)
         return Markup(f'<path class="grid" d="{rows}{columns}"/>' if rows or columns else "")
@@ -63,7 +62,6 @@ def curve(line: Line, axis: Axis, kind: str) -> Markup:
 
 
 def level(place: float, kind: str) -> Markup:
-    """A horizontal line across the plot."""
     return Markup(f'<path class="curve {kind}" d="M0 {rounded(HEIGHT * (1 - place))}H{WIDTH}"/>')
 
 

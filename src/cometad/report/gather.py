@@ -15,6 +15,7 @@ from cometad.alerting.budget import Budget
 from cometad.alerting.severity import meaning
 from cometad.alerting.watch import Promise
 from cometad.arrays import Flags, Floats, Integers
+from cometad.data.cells import listed
 from cometad.data.gaps import complete
 from cometad.data.quality import findings
 from cometad.detector import Detector
@@ -114,7 +115,6 @@ def gather(
 
 
 def worst(events: Sequence[Event], most: int) -> list[Event]:
-    """The events of highest severity, at most `most` of them, worst first."""
     return sorted(events, key=lambda event: (-event.severity, -event.peak_score, event.number))[:most]
 
 
@@ -269,9 +269,7 @@ def trimmed_sentence(stretch: Stretch, times: Times | None = None) -> str:
     else:
         axis = TimeAxis(2, np.array(times))
         where = f"{axis.label(0)} to {axis.short_label(1, 0)}" if last > stretch.start else axis.label(0)
-    names = ", ".join(stretch.variables[:MOST_NAMES])
-    if len(stretch.variables) > MOST_NAMES:
-        names += f" and {len(stretch.variables) - MOST_NAMES} more"
+    names = listed(stretch.variables, MOST_NAMES, str)
     return f"Left out of training: {where}{f' ({names})' if names else ''}: {stretch.reason}."
 
 

@@ -338,7 +338,6 @@ def _mark_alerts(axes: Any, steps: Sequence[int], color: str, label: str) -> Non
 
 
 def _across(steps: NDArray[Any], times: NDArray[Any] | None) -> NDArray[Any]:
-    """Horizontal positions of time steps: their times if given."""
     return steps if times is None else times[steps]
 
 

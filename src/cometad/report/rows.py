@@ -42,7 +42,6 @@ def scored_rows(
 
 
 def _times_of(readings: "pl.DataFrame | Series") -> pl.DataFrame:
-    """The time column of a frame or series, or no column."""
     if not isinstance(readings, pl.DataFrame):
         return pl.DataFrame([] if readings.times is None else [pl.Series("time", readings.times)])
     return readings.select(column.alias("time") for column in readings if column.dtype.is_temporal())
@@ -82,7 +81,6 @@ class _RowRun:
 
 
 def _whole_rows(times: pl.DataFrame, scored: "StepScores", judged: "Judged", gaps: bool) -> pl.DataFrame:
-    """The rows of a series that was scored at once."""
     columns = {"alert_score": scored.alerts, "threshold": judged.thresholds, "anomaly": judged.flags}
     if gaps:
         imputed = np.zeros(len(scored.scores), bool) if scored.imputed is None else scored.imputed

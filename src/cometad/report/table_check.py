@@ -21,8 +21,6 @@ from cometad.series import Series, as_series, check_length, check_like, unchecke
 
 @dataclass(frozen=True)
 class ColumnCheck:
-    """One column of a table."""
-
     name: str
     kind: str  # time, number, text or other
     use: str  # time, variable, ignored, or why it cannot be used
@@ -33,8 +31,6 @@ class ColumnCheck:
 
 @dataclass(frozen=True)
 class TableCheck:
-    """What `check_table` found."""
-
     readings: int
     columns: tuple[ColumnCheck, ...]
     interval: float | None  # usual seconds between readings
@@ -130,5 +126,4 @@ def _column(column: pl.Series, used: bool) -> ColumnCheck:
 
 
 def _finite(value: float | None) -> float | str | None:
-    """A number that JSON can hold."""
     return value if value is None or math.isfinite(value) else str(value)
