@@ -10,8 +10,8 @@ import pytest
 
 from broker_case import KilledPair, bodies, fed, prepare, problems_of, scored
 from cometad.connect import source as sources
-from cometad.connect.contract import Lost
-from cometad.connect.intake import Connection, Intake, Message
+from cometad.connect.contract import Lost, Message
+from cometad.connect.intake import Connection, Intake
 from cometad.connect.source import read_parts
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings

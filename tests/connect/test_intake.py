@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.connect.bodies import parse_body, parse_messages
-from cometad.connect.contract import Busy, Lost, Receipt, Refusal, UnknownStream
-from cometad.connect.intake import Connection, Intake, Message
+from cometad.connect.contract import Busy, Lost, Message, Receipt, Refusal, UnknownStream
+from cometad.connect.intake import Connection, Intake
 from cometad.connect.source import supervise
 from cometad.data.text import Layout
 from cometad.errors import InputError
@@ -144,7 +144,7 @@ BODIES = st.one_of(
 @given(st.lists(BODIES, max_size=6))
 @settings(max_examples=200)
 def test_messages_together_are_parsed_like_each_by_itself(bodies):
-    batches, refused = parse_messages([(body, "pump") for body in bodies], lambda name: LAYOUT)
+    batches, refused = parse_messages([message(body) for body in bodies], lambda name: LAYOUT)
     rows, bad = [], set()
     for number, body in enumerate(bodies, 1):
         try:

@@ -18,11 +18,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, NamedTuple
 
-from cometad.connect.address import Address, Option, choice
-from cometad.connect.intake import Intake, Message
+from cometad.connect.address import Address, Option, choice, whole
+from cometad.connect.contract import Message
+from cometad.connect.intake import Intake
 from cometad.connect.mqtt_link import VERSIONS, BrokerAddress, Incoming, MqttLink, TidySocket, UnsupportedVersion
 from cometad.connect.source import ConnectedSource
-from cometad.connect.tags import HOLD, TagFeed, stream_and_period
+from cometad.connect.tags import HOLD, LONGEST_HOLD, TagFeed, stream_and_period
 from cometad.data.cells import StreamDates, StreamNumbers
 from cometad.errors import InputError, ParameterError
 
@@ -30,12 +31,6 @@ PORTS = {"mqtt": 1883, "mqtts": 8883}
 TOKEN = "{stream}"
 TIMES = ("time", "timestamp", "ts")  # fields with the time of a value
 MOST_TICK, LEAST_TICK = 1.0, 0.05  # seconds
-
-
-def _periods(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
-        raise ParameterError(f"The option hold is {text!r}. Write a number of periods from 1 to 1000.")
-    return int(text)
 
 
 class MqttSource(ConnectedSource):
@@ -49,7 +44,7 @@ class MqttSource(ConnectedSource):
     OPTIONS: ClassVar = {
         "client": Option(),
         "version": choice("version of MQTT", VERSIONS, ""),
-        "hold": Option(str(HOLD), _periods),
+        "hold": whole(LONGEST_HOLD, "The option hold is {}. Write a number of periods from 1 to 1000.", str(HOLD)),
         "ca": Option(),
         "certificate": Option(),
         "key": Option(),

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, TypeVar
 
-from cometad.connect.address import Address, Option
-from cometad.connect.contract import Lost
-from cometad.connect.intake import Intake, Message
+from cometad.connect.address import Address, Option, whole
+from cometad.connect.contract import Lost, Message
+from cometad.connect.intake import Intake
 from cometad.connect.source import START, ConnectedSource, read_parts
 from cometad.errors import InputError, ParameterError, needs_extra
 
@@ -24,7 +24,6 @@ js_errors: Any = needs_extra("nats.js.errors", "connect")
 
 PORT = 4222
 PARTS = 16  # of a new stream
-MOST_PARTS = 1024
 BATCH = 500  # messages per fetch; no more are fetched while they are stored
 FETCH = 1.0  # seconds that a fetch waits
 ACK_WAIT = 600.0  # seconds; taking a part resets its consumer, so nothing waits for this
@@ -42,12 +41,6 @@ def _group(text: str) -> str:
     return text
 
 
-def _parts(text: str) -> int | None:
-    if text and not (text.isdecimal() and 1 <= int(text) <= MOST_PARTS):
-        raise ParameterError(f"The option parts is {text!r}. Write a number from 1 to {MOST_PARTS:,}.")
-    return int(text) if text else None
-
-
 class NatsSource(ConnectedSource):
     """A JetStream stream: `nats://host:4222/STREAM?subject=readings.*`.
 
@@ -57,7 +50,7 @@ class NatsSource(ConnectedSource):
 
     OPTIONS: ClassVar = {
         "subject": Option(),
-        "parts": Option("", _parts),
+        "parts": whole(1024, "The option parts is {}. Write a number from 1 to 1,024."),
         "group": Option("cometad", _group),
         "start": START,
         "tls": Option("no"),

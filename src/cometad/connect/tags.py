@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cometad.connect.address import Address
+from cometad.connect.address import Address, seconds_of
 from cometad.connect.contract import Lost, ReadingBatch, Rejection
 from cometad.connect.intake import Intake
 from cometad.errors import ParameterError
@@ -247,12 +247,13 @@ def stream_and_period(address: Address) -> tuple[str, float]:
     """The stream that the tags of an address belong to, and the seconds between the rows of its grid."""
     if address.stream is None:
         raise ParameterError(f"The tags of {address.shown} need a stream. Name it with stream or --stream.")
-    if address.seconds is None:
+    seconds = seconds_of(address.period)
+    if seconds is None:
         raise ParameterError(
             f"The tags of {address.shown} need a period: the time between the readings the detector was fitted on. "
             "Set period or --period, such as 1s."
         )
-    return address.stream, address.seconds
+    return address.stream, seconds
 
 
 def _check_tags(address: Address, names: list[str], gaps: bool) -> None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from cometad.connect.address import Option
+from cometad.connect.address import one_of
 from cometad.connect.contract import Lost
 from cometad.connect.out.message import EventMessage
 from cometad.connect.out.notifier import Destination, Notifier, Rejected
@@ -213,19 +213,15 @@ def _words(error: Exception) -> str:
     return " ".join(str(error).split()).removeprefix("nats: ").rstrip(".") or type(error).__name__
 
 
-def _security(text: str) -> str:
-    if text not in ("plaintext", "ssl"):
-        raise ParameterError(f"The option security must be plaintext or ssl. Got {text!r} instead.")
-    return text
-
-
 class KafkaTopic(TopicNotifier):
     """A Kafka topic, keyed by stream name: all replicas acknowledge each message, and the producer is idempotent.
 
     `?security=ssl` in the URL enables TLS; with a user, it logs in by SASL PLAIN.
     """
 
-    OPTIONS: ClassVar = {"security": Option("plaintext", _security)}
+    OPTIONS: ClassVar = {
+        "security": one_of(("plaintext", "ssl"), "The option security must be plaintext or ssl. Got {} instead.")
+    }
     WRONG = "+#*>/ \t\r\n\0{}"
     PORT = 9092
     REFUSALS = (
