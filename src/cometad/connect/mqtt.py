@@ -58,8 +58,8 @@ class MqttSource(ConnectedSource):
             stream_and_period(address)
             if address.path:
                 raise ParameterError(f"The address {address.shown} has both a topic and tags. Remove the topic.")
-            self.places = [_place(name, tag) for name, tag in address.tags.items()]
-            self.filters = sorted({place.topic for place in self.places})
+            self._places = [_place(name, tag) for name, tag in address.tags.items()]
+            self.filters = sorted({place.topic for place in self._places})
         else:
             self.filters = [_checked_filter(address.path, address)]
             levels = address.path.split("/")
@@ -72,7 +72,10 @@ class MqttSource(ConnectedSource):
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
         """Connect with MQTT 5, which lets the client limit messages in flight, or with 3.1.1 if that is refused."""
-        self._tags = await asyncio.to_thread(_TagTaker, self, intake) if self.address.tags else None
+        self._tags = None
+        if self.address.tags:
+            feed = await asyncio.to_thread(TagFeed, self.address, intake, self.options["hold"])
+            self._tags = _TagTaker(feed, self._places)
         versions = [self.options["version"]] if self.options["version"] else list(VERSIONS)
         for version in versions:
             self._link = MqttLink(self._broker, version)
@@ -108,26 +111,23 @@ class _Place(NamedTuple):
 class _TagTaker:
     """One topic per variable."""
 
-    def __init__(self, source: MqttSource, intake: Intake) -> None:
-        self._feed = TagFeed(source.address, intake, source.options["hold"])
-        self._places: dict[str, list[_Place]] = {}
-        for place in source.places:
-            self._places.setdefault(place.topic, []).append(place)
-        self._dates = {place.name: StreamDates() for place in source.places}
+    def __init__(self, feed: TagFeed, places: Sequence[_Place]) -> None:
+        self._feed, self._by_topic = feed, dict[str, list[_Place]]()
+        for place in places:
+            self._by_topic.setdefault(place.topic, []).append(place)
+        self._dates = {place.name: StreamDates() for place in places}
         self._numbers = StreamNumbers(gaps=True)
-        self.tick = min(max(self._feed.period / 2, LEAST_TICK), MOST_TICK)  # seconds between clock checks
+        self.tick = min(max(feed.period / 2, LEAST_TICK), MOST_TICK)  # seconds between clock checks
 
     async def take(self, messages: Sequence[Incoming]) -> None:
         """Store messages; they are on disk when this returns."""
         for message in messages:
             topic, body = message.topic, bytes(message.payload)
-            for place in self._places.get(topic, ()):
+            for place in self._by_topic.get(topic, ()):
                 try:
-                    at, value = self._value(body, place)
+                    self._feed.add(place.name, *self._value(body, place), topic)
                 except InputError as error:
                     self._feed.reject(topic, body, str(error))
-                else:
-                    self._feed.add(place.name, at, value, topic)
         if not messages:
             self._feed.pass_time()
         await self._feed.store(news=bool(messages))
