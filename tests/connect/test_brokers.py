@@ -53,7 +53,7 @@ class NatsParts:
     def __init__(self, server, name, count):
         self._server, self._name = server, name
         self.url = f"{server.url}/{name.upper()}?subject={name}.*&parts={count}"
-        self.stop, self.start = server.kill, server.start
+        self.stop, self.start = server.stop, server.start
 
     def publish(self, messages):
         self._server.publish([(f"{self._name}.{stream}", body) for stream, body in messages])

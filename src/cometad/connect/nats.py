@@ -69,8 +69,6 @@ class NatsSource(ConnectedSource):
         self._new_parts = self.options["parts"] or (PARTS if keyed else 1)  # of a stream that is created
         self._problem = ""  # the server's last error
 
-    # -- connection -------------------------------------------------------------------------------------------------
-
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
         """Connect, and find or create the stream."""
         self._client = await self._connected()
@@ -87,7 +85,6 @@ class NatsSource(ConnectedSource):
         self._closed, self._problem = asyncio.Event(), ""
         scheme = "tls" if self.options["tls"] == "yes" else "nats"
         host = f"[{address.host}]" if ":" in address.host else address.host
-        server = f"{scheme}://{host}:{address.port(PORT)}"
 
         async def on_error(error: Exception) -> None:
             self._problem = str(error)
@@ -97,7 +94,7 @@ class NatsSource(ConnectedSource):
 
         try:
             await client.connect(
-                server,
+                f"{scheme}://{host}:{address.port(PORT)}",
                 name="cometad",
                 user=address.username,
                 password=address.password,
@@ -109,7 +106,7 @@ class NatsSource(ConnectedSource):
                 disconnected_cb=on_closed,
                 closed_cb=on_closed,
             )
-        except (OSError, TimeoutError, errors.Error) as error:
+        except (OSError, errors.Error) as error:
             await client.close()
             if "authorization" in f"{error} {self._problem}".lower():
                 raise InputError(
@@ -122,12 +119,7 @@ class NatsSource(ConnectedSource):
         """The server's response; a refusal becomes one sentence."""
         try:
             return await request
-        except (
-            TimeoutError,
-            errors.TimeoutError,
-            js_errors.ServiceUnavailableError,
-            errors.NoRespondersError,
-        ) as error:
+        except (TimeoutError, js_errors.ServiceUnavailableError, errors.NoRespondersError) as error:
             if "permissions violation" in self._problem.lower():
                 said = self._problem.removeprefix("nats: ").strip("'").rstrip(".")
                 raise InputError(f"The NATS server refused: {said}. Grant the user JetStream permissions.") from error
@@ -142,9 +134,10 @@ class NatsSource(ConnectedSource):
                 "Correct the stream or the URL."
             ) from error
         except (errors.Error, OSError) as error:
-            raise Lost(f"The connection to {self.address.shown} was lost.") from error
+            raise self._gone() from error
 
-    # -- the stream -------------------------------------------------------------------------------------------------
+    def _gone(self) -> Lost:
+        return Lost(f"The connection to {self.address.shown} was lost.")
 
     async def _found(self) -> Any:
         """Information about the stream, which is created if it is missing and `subject` is given."""
@@ -159,8 +152,6 @@ class NatsSource(ConnectedSource):
         if self._new_parts > 1:
             config.subject_transform = api.SubjectTransform(self._subject, _divided(self._subject, self._new_parts))
         return await self._js.add_stream(config)
-
-    # -- parts -------------------------------------------------------------------------------------------------------
 
     async def parts(self) -> int:
         return len(self._filters)
@@ -189,7 +180,8 @@ class NatsSource(ConnectedSource):
                     delivered, reached = found[-1].metadata.sequence.consumer, found[-1].metadata.sequence.stream
                     position = {"created": created, "sequence": reached}
                     await intake.take([self._message(one, keyed, created) for one in new], position)
-                    await self._answer(_acknowledged(found))
+                    for one in found:
+                        await self._answer(one.ack())
         finally:
             if not self._client.is_closed:  # otherwise messages would still be sent to a reader that is gone
                 with contextlib.suppress(errors.Error, OSError):  # the server may not respond, which is known already
@@ -209,12 +201,11 @@ class NatsSource(ConnectedSource):
     async def _fetched(self, messages: Any) -> list[Any]:
         """The next messages; empty if none arrive for a while."""
         try:
-            found: list[Any] = await messages.fetch(BATCH, timeout=FETCH)
-            return found
+            return list(await messages.fetch(BATCH, timeout=FETCH))
         except TimeoutError:
             return []
-        except (errors.Error, js_errors.Error, OSError) as error:
-            raise Lost(f"The connection to {self.address.shown} was lost.") from error
+        except (errors.Error, OSError) as error:
+            raise self._gone() from error
 
     async def _is_missing_some(self, name: str, found: Sequence[Any], delivered: int) -> bool:
         """Whether a pending request of the part's previous reader still received messages.
@@ -232,34 +223,30 @@ class NatsSource(ConnectedSource):
 
         Otherwise, messages that a dead process left unacknowledged would be redelivered out of order.
         """
+        known, retention = None, self._info.config.retention
+        with contextlib.suppress(js_errors.NotFoundError):
+            known = await self._js.consumer_info(self._stream, name)
+        first = reached + 1
+        if known is not None:
+            version = self._client.connected_server_version
+            if (version.major, version.minor) >= CAN_RESET:
+                await self._js.reset_consumer(self._stream, name, seq=first if reached else None)
+                return
+            if retention not in (None, api.RetentionPolicy.LIMITS):
+                raise InputError(
+                    f"The stream {self._stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
+                    "Upgrade the server, or use the retention policy limits."
+                )
+            await self._js.delete_consumer(self._stream, name)
+        if not reached and known is not None:
+            first = known.ack_floor.stream_seq + 1
+        elif not reached and self.options["start"] == "new":
+            first = self._info.state.last_seq + 1
         config = api.ConsumerConfig(
             durable_name=name, filter_subject=subject, ack_wait=ACK_WAIT, max_ack_pending=2 * BATCH
         )
-        try:
-            known = await self._js.consumer_info(self._stream, name)
-        except js_errors.NotFoundError:
-            known = None
-        first = reached + 1
-        if known is None:
-            first = max(first, self._info.state.last_seq + 1 if self.options["start"] == "new" and not reached else 1)
-            if self._info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # supports no other start
-                await self._js.add_consumer(self._stream, config)
-                return
+        if retention != api.RetentionPolicy.WORK_QUEUE:  # which supports no other start
             config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
-            await self._js.add_consumer(self._stream, config)
-            return
-        version = self._client.connected_server_version
-        if (version.major, version.minor) >= CAN_RESET:
-            await self._js.reset_consumer(self._stream, name, seq=first if reached else None)
-            return
-        if self._info.config.retention not in (None, api.RetentionPolicy.LIMITS):
-            raise InputError(
-                f"The stream {self._stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
-                "Upgrade the server, or use the retention policy limits."
-            )
-        await self._js.delete_consumer(self._stream, name)
-        first = first if reached else known.ack_floor.stream_seq + 1
-        config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
         await self._js.add_consumer(self._stream, config)
 
 
@@ -271,11 +258,6 @@ def _filters(config: Any, subject: str | None) -> list[str | None]:
         return [subject]
     dest = [_PARTITION.sub(str(part), transform.dest) for part in range(int(found[1]))]
     return [re.sub(r"\{\{.*?\}\}", "*", one) for one in dest]
-
-
-async def _acknowledged(messages: Sequence[Any]) -> None:
-    for one in messages:
-        await one.ack()
 
 
 def _divided(subject: str, parts: int) -> str:
