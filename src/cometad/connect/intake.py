@@ -103,7 +103,7 @@ class Intake:
 
     # -- readings ----------------------------------------------------------------------------------------------------
 
-    async def take(self, messages: Sequence[Message], position: Any = None) -> Receipt:
+    async def take(self, messages: Sequence[Message], position: Any = None) -> None:
         """Store messages in order; unusable ones are set aside with their reasons.
 
         `position` is how far the source was read after all of them, as in `deliver`. Messages with too many readings
@@ -111,26 +111,23 @@ class Intake:
         """
         batches, refused = await asyncio.to_thread(parse_messages, messages, self.layout)
         await self._reject_refused(refused, messages)
+        if not batches and position is None:
+            return
         try:
-            receipt = await self.deliver(batches, messages, position) if batches or position is not None else Receipt()
+            await self.deliver(batches, messages, position)
         except InputError as error:
-            return await self._take_halves(messages, position, error)
-        receipt.refused = sorted([*receipt.refused, *refused])
-        return receipt
-
-    async def _take_halves(self, messages: Sequence[Message], position: Any, error: InputError) -> Receipt:
-        if len(messages) == 1:
+            half = len(messages) // 2
+            if half:
+                await self.take(messages[:half], messages[half - 1].position)
+                await self.take(messages[half:], position)
+                return
             (one,) = messages
             await self.reject([Rejection(one.where, one.body, str(error), one.stream or one.key or "")])
-            return await self.take([], position)
-        half = len(messages) // 2
-        receipt = await self.take(messages[:half], messages[half - 1].position)
-        receipt.add(await self.take(messages[half:], position))
-        return receipt
+            await self.take([], position)
 
     async def deliver(
         self, batches: Sequence[ReadingBatch], origin: Sequence[Message] = (), position: Any = None
-    ) -> Receipt:
+    ) -> None:
         """Store readings; waits while the receiver is busy. Refused ones are set aside.
 
         `origin` has the message for each line (from 1) of the batches, so that people see what was refused. `position`
@@ -159,7 +156,6 @@ class Intake:
         self.connection.readings += receipt.accepted
         self.connection.last_message = time.time()
         await self._reject_refused(receipt.refused, origin)
-        return receipt
 
     async def _received(self, batches: Sequence[ReadingBatch], position: Position | None) -> Receipt:
         """What became of readings; if it is cancelled, it waits for them first.
