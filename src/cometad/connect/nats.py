@@ -70,7 +70,6 @@ class NatsSource(ConnectedSource):
         self._problem = ""  # the server's last error
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
-        """Connect, and find or create the stream."""
         self._client = await self._connected()
         closing.push_async_callback(self._client.close)
         self._js = self._client.jetstream(timeout=ANSWER)

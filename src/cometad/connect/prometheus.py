@@ -5,11 +5,12 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, ClassVar, TypeVar
+from itertools import compress
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -40,8 +41,10 @@ MOST_CELLS = 500_000  # in a page: steps times variables
 MOST_HISTORY = 10_000_000  # steps in a table
 LONGEST_SLEEP = 60.0  # seconds: the clock of the server may have jumped
 AHEAD = 86_400.0  # seconds; a stream refuses readings further ahead of the local clock
-
-Item = TypeVar("Item")
+NO_GAPS = (
+    "Prometheus has no value for {}, and the detector has no gap rule. "
+    "Fit it with one, such as gaps=ForwardFill(limit=5)."
+)
 
 
 class PrometheusSource(ConnectedSource):
@@ -117,16 +120,15 @@ class PrometheusSource(ConnectedSource):
         useful = ~missing.all(axis=1)
         if not layout.gaps:
             gaps = useful & missing.any(axis=1)
-            rejected = [
-                self._rejection(page[stretch], _no_gaps(_chosen(layout.names, missing[stretch].any(axis=0))))
-                for stretch in _runs_of(gaps)
-            ]
-            await intake.reject(rejected)
+            stretches = [(page[one], compress(layout.names, missing[one].any(axis=0))) for one in _runs_of(gaps)]
+            await intake.reject(
+                [self._rejection(steps, NO_GAPS.format(listed([*names]))) for steps, names in stretches]
+            )
             useful &= ~gaps
-        times = [self._grid.seconds(k) for k in _chosen(page, useful)]
+        times = [self._grid.seconds(k) for k in compress(page, useful)]
         if times:
             await intake.deliver([ReadingBatch.on_grid(self._stream, layout.names, times, values[useful])])
-        self._tell(intake, _chosen(layout.names, missing.all(axis=0)), page)
+        self._tell(intake, list(compress(layout.names, missing.all(axis=0))), page)
 
     def _tell(self, intake: Intake, lacking: list[str], page: range) -> None:
         if lacking != self._lacking:
@@ -177,17 +179,6 @@ class PrometheusSource(ConnectedSource):
         )
 
 
-def _chosen(items: Sequence[Item], where: Any) -> list[Item]:
-    return [item for item, use in zip(items, where.tolist(), strict=True) if use]
-
-
-def _no_gaps(lacking: list[str]) -> str:
-    return (
-        f"Prometheus has no value for {listed(lacking)}, and the detector has no gap rule. "
-        "Fit it with one, such as gaps=ForwardFill(limit=5)."
-    )
-
-
 def _runs_of(where: Any) -> Iterator[slice]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], where, [False]])))
     for start, stop in edges.reshape(-1, 2).tolist():
@@ -220,8 +211,7 @@ def history(address: Address, start: str | datetime, stop: str | datetime | None
 
 
 async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
-    """The values (step,) of each variable."""
-    found: dict[str, Floats] = {name: np.full(len(steps), np.nan) for name in queries.tags}
+    found = {name: np.full(len(steps), np.nan) for name in queries.tags}
     first, most = steps.start, MOST_STEPS
     async with queries.api.opened():
         while first < steps.stop:
