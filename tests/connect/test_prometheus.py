@@ -138,7 +138,7 @@ def test_pages_of_any_size_equal_one_query_per_step(plant_server, tags, options,
     async def pages():
         async with queries.api.opened():
             cut = [steps[i : i + most] for i in range(0, len(steps), most)]
-            return np.concatenate([queries.placed(page, await queries.over(page), NAMES)[0] for page in cut])
+            return np.concatenate([queries.placed(page, await queries.over(page), NAMES) for page in cut])
 
     naive = np.full((len(steps), 3), np.nan)
     for i, k in enumerate(steps):

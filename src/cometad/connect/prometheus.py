@@ -99,7 +99,7 @@ class PrometheusSource(ConnectedSource):
     async def _pull(self, intake: Intake, page: range) -> None:
         """Fetch a page and deliver it; a page that is too much for Prometheus is halved."""
         try:
-            values, _ = self._queries.placed(page, await self._queries.over(page), self._layout.names)
+            values = self._queries.placed(page, await self._queries.over(page), self._layout.names)
         except (BadEvaluation, SlowQuery) as error:
             if len(page) > 1:
                 self._most = len(page) // 2
@@ -116,7 +116,7 @@ class PrometheusSource(ConnectedSource):
 
     async def _deliver(self, intake: Intake, page: range, values: Floats) -> None:
         layout = self._layout
-        missing = np.isnan(values)  # (step, variable)
+        missing: Any = np.isnan(values)  # (step, variable)
         useful = ~missing.all(axis=1)
         if not layout.gaps:
             gaps = useful & missing.any(axis=1)
@@ -158,7 +158,9 @@ class PrometheusSource(ConnectedSource):
         now = await self._now()
         latest = self._due(now)
         answers = await self._queries.at(latest)
-        _, lacking = self._queries.placed(range(latest, latest + 1), answers, layout.names)
+        self._queries.placed(range(latest, latest + 1), answers, layout.names)  # refuses several series of a variable
+        found = self._queries.names_in(answers)
+        lacking = [name for name in layout.names if name not in found]
         if lacking and intake.last_time(self._stream) is None:  # later, it is a target that is down
             await self._check_names_in(range(max(0, self._due(now - self.options["back_fill"])), latest + 1), lacking)
         return layout
@@ -166,8 +168,7 @@ class PrometheusSource(ConnectedSource):
     async def _check_names_in(self, steps: range, lacking: list[str]) -> None:
         """Refuse variables that have no series at any of the steps, sampled coarsely."""
         queries = self._queries
-        answers = await queries.over(steps[:: math.ceil(len(steps) / MOST_STEPS)])
-        found = {name for name, _, _ in queries.by_name(answers)}
+        found = queries.names_in(await queries.over(steps[:: math.ceil(len(steps) / MOST_STEPS)]))
         absent = next((name for name in lacking if name not in found), None)
         if absent is None:
             return
@@ -218,8 +219,8 @@ async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
             page = range(first, min(steps.stop, first + most))
             try:
                 answers = await queries.over(page)
-                names = list(queries.tags) or sorted({name for name, _, _ in queries.by_name(answers)})
-                values, _ = queries.placed(page, answers, names)
+                names = list(queries.tags) or sorted(queries.names_in(answers))
+                values = queries.placed(page, answers, names)
             except (BadEvaluation, SlowQuery):
                 if len(page) == 1:
                     raise
