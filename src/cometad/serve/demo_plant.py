@@ -3,7 +3,7 @@
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from cometad.comet import Comet
 from cometad.connect.contract import Busy, ReadingBatch
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import CometadError, InputError
-from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DemoState, StreamSettings
 from cometad.serve.recorder import Recorder
 from cometad.serve.stored_detectors import StoredDetectors
+from cometad.serve.stored_streams import Streams
 
 NAME = "demo"
 PERIOD = 0.1  # seconds between readings
@@ -32,7 +32,7 @@ class DemoPlant:
 
     def __init__(
         self,
-        streams: Mapping[str, LiveStream],
+        streams: Streams,
         detectors: StoredDetectors,
         recorder: Recorder,
         put_stream: Callable[[str, StreamSettings], Any],
@@ -72,7 +72,7 @@ class DemoPlant:
     def _run(self) -> None:
         try:
             plant = synthetic_plant(seed=1)
-            if NAME not in self._streams:
+            if self._streams.find(NAME) is None:
                 self._prepare(plant)
             self._running = True
             while not self._end.is_set():

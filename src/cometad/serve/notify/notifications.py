@@ -11,7 +11,6 @@ from cometad.connect.out.message import EXAMPLE
 from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, notifier_of
 from cometad.connect.out.posting import RemoteWriter
 from cometad.errors import ParameterError
-from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DeliveryState, ReceiverState
 from cometad.serve.notify.outbox import MessageWriter, Outbox
 from cometad.serve.notify.receivers import COUNTS, EventReceiver, ScoreReceiver, guarded
@@ -19,6 +18,7 @@ from cometad.serve.regular import LoopThread
 from cometad.serve.settings import NotifySettings, Settings, address
 from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing
+from cometad.serve.stored_streams import Streams
 from cometad.serve.watching import Figures
 
 FORGET_EVERY = 3600.0  # seconds
@@ -45,7 +45,7 @@ class Notifications:
         store: Store,
         settings: Settings,
         notifiers: dict[str, Notifier],
-        streams: dict[str, LiveStream],
+        streams: Streams,
         figures: Figures,
         in_charge: Callable[[Collection[int]], Collection[int]],
     ) -> None:
@@ -53,7 +53,7 @@ class Notifications:
         self._streams = streams
         of_events = [one for one in settings.notify if not isinstance(notifiers[one.name], RemoteWriter)]
         self.outbox = Outbox(store, of_events, self._names, in_charge)
-        writer = MessageWriter(store, lambda: {one.id: one for one in list(streams.values())}, self._link)
+        writer = MessageWriter(store, lambda: {one.id: one for one in streams.all()}, self._link)
         self.told: dict[str, EventReceiver] = {}
         self.copies: list[ScoreReceiver] = []
         for one in settings.notify:
@@ -89,7 +89,7 @@ class Notifications:
             await asyncio.sleep(FORGET_EVERY)
 
     def _names(self) -> dict[int, str]:
-        return {one.id: one.name for one in list(self._streams.values())}
+        return {one.id: one.name for one in self._streams.all()}
 
     def _link(self, event: str) -> str:
         return f"{self.url.rstrip('/')}/#/events/{event}"
