@@ -197,17 +197,19 @@ def check_late(late: str) -> None:
         raise unknown("rule for late readings", late, LATE)
 
 
+@dataclass
 class Order:
     """The policy for late readings: those not after the `last` time are refused, or dropped and counted.
 
-    Checks do not move the last time; `take` does.
+    Its owner moves the last time, and counts.
     """
 
-    def __init__(self, late: str = "refuse") -> None:
-        check_late(late)
-        self.late = late
-        self.last: Any = None  # a number or a datetime64; readings up to it are late
-        self.dropped = 0
+    late: str = "refuse"
+    last: Any = None  # a number or a datetime64; readings up to it are late
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        check_late(self.late)
 
     def on_time(self, series: Series, increasing: bool = True) -> Series:
         """The readings after the last time and, if `increasing`, after all before them; a missing time is refused."""
@@ -233,20 +235,6 @@ class Order:
                 f"The timestamp of {series.when(step)} {problem}. Sort the readings by time and drop duplicates first."
             )
         return replace(series, values=series.values[~late], times=series.times[~late], where=None)
-
-    def admits(self, time: float | np.datetime64, problem: str) -> bool:
-        """Whether one reading is on time; a late one is counted, or refused with `problem` as the message."""
-        if self.last is None or time > self.last:
-            return True
-        if self.late == "refuse":
-            raise InputError(problem, advice="late")
-        self.dropped += 1
-        return False
-
-    def take(self, last: Any, dropped: int = 0) -> None:
-        """Set the last time, and count readings dropped before it."""
-        self.last = last
-        self.dropped += dropped
 
 
 def _is_fine(time: np.datetime64) -> bool:
