@@ -6,7 +6,6 @@ import pytest
 from cometad.connect.address import Address
 from cometad.connect.out.message import moment_of
 from cometad.connect.prometheus import history
-from cometad.data.cells import parse_number
 from cometad.errors import ParameterError
 from cometad.fleet.jobs import problem
 from cometad.fleet.overview import EntityLine, worst_first
@@ -102,12 +101,6 @@ def test_a_bad_setting_is_refused_in_one_sentence():
 )
 def test_a_time_outside_the_calendar_is_shown_as_a_number(seconds, shown):
     assert moment_of(seconds) == shown
-
-
-@pytest.mark.parametrize("cell", ["1_000", "٣"])
-def test_a_number_that_only_python_reads_is_no_number(cell):
-    with pytest.raises(ValueError, match=cell):
-        parse_number(cell)
 
 
 def test_a_history_of_too_many_steps_is_refused():

@@ -131,9 +131,12 @@ def unchecked_series(
         raise InputError("The series is empty: it has no variables.", advice="no variables", shape=values.shape)
     named = own_names is not None
     if own_names is None:
-        numbered = tuple(f"v{i}" for i in range(values.shape[1]))
-        own_names = tuple(names) if len(names) == values.shape[1] else numbered
+        own_names = tuple(names) if len(names) == values.shape[1] else numbered_names(values.shape[1])
     return Series(values, own_names, times, named, first, where=where)
+
+
+def numbered_names(count: int) -> tuple[str, ...]:
+    return tuple(f"v{number}" for number in range(count))
 
 
 def check_like(series: Series, names: tuple[str, ...], named: bool, detector: str = "it") -> None:

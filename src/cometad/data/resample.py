@@ -14,11 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from cometad.arrays import Floats, Integers
-from cometad.data.cells import numbered_names
 from cometad.errors import InputError, ParameterError, unknown
 from cometad.parameters import split
 from cometad.saving import Saved, Table, array, integers, require_state
-from cometad.series import Order, Series, together, unchecked_series
+from cometad.series import Order, Series, numbered_names, together, unchecked_series
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
 MOST_EMPTY = 1_000_000  # empty bins in a row; more suggest a wrong timestamp
@@ -145,7 +144,7 @@ class ResampleRun(Saved):
         if len(places):
             values[places - first] = self._rule(rows, starts)
         edges = (np.arange(first, stop) * self._period).astype("datetime64[us]")
-        names = tuple(numbered_names(rows.shape[1])) if self._like is None else self._like.names
+        names = numbered_names(rows.shape[1]) if self._like is None else self._like.names
         bins = Series(values, names, edges, self._like is not None and self._like.named, self.bins)
         self.bins += len(values)
         self.empty += len(values) - len(places)

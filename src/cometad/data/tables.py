@@ -14,13 +14,13 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
-from cometad.data.cells import clean_header, numbered_names
 from cometad.data.columns import Columns, Part, TextNumbers, check_column, some_zones, without_marked
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding
 from cometad.data.table_sources import Source, TableFile, check_content, find_files
-from cometad.data.text import RECOGNIZED, Rows, TextRows, separator_hint, split_cells
+from cometad.data.text import RECOGNIZED, Rows, TextRows, clean_header, separator_hint, split_cells
 from cometad.errors import InputError
 from cometad.frames import refuse_text
+from cometad.series import numbered_names
 
 ROWS = 2**16  # of a chunk
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
@@ -104,7 +104,7 @@ class TextTable:
         if cells is None:
             raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
         if not self._dialect.header:
-            return numbered_names(len(cells))
+            return list(numbered_names(len(cells)))
         return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
     def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
