@@ -76,6 +76,12 @@ def test_integers_of_every_type_are_exact_or_refused(dtype):
         as_series(bad)
 
 
+def test_a_missing_cell_does_not_hide_an_integer_that_a_float_would_round():
+    for frame in (pl.DataFrame({"flow": [None, LARGE]}), pd.DataFrame({"flow": pd.array([None, LARGE], "Int64")})):
+        with pytest.raises(InputError, match=f"Column 'flow' has {LARGE} at time step 1"):
+            as_series(frame, missing=True)
+
+
 def test_decimals_are_rounded_as_numbers_with_a_point_are(tmp_path):
     frame = pl.DataFrame({"flow": pl.Series([Decimal("1.25"), None], dtype=pl.Decimal(38, 2))})
     assert as_series(frame, missing=True).values[0, 0] == 1.25

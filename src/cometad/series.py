@@ -25,12 +25,6 @@ class Series:
 
     Missing readings, where allowed, are NaN until a gap rule fills them. After that all values are finite, and
     `imputed` and `doubtful` mark those that were not measured.
-
-    >>> import numpy as np
-    >>> from cometad.series import as_series
-    >>> series = as_series(np.zeros((3, 2)))
-    >>> series.names, series.times
-    (('v0', 'v1'), None)
     """
 
     values: Floats  # (time, variable)
@@ -55,12 +49,6 @@ class Series:
 
         A time is a text such as "2026-11-18T09:30Z" or a datetime; without a zone it is in UTC, like the series. It is
         that of the reading at or before it. The reading at a stop is included, as in an event's times.
-
-        >>> import numpy as np
-        >>> from cometad.series import Series
-        >>> times = np.array(["2024-03-01", "2024-03-03"], "datetime64[us]")
-        >>> Series(np.zeros((2, 1)), ("flow",), times, named=True).located("2024-03-02T12:00+01:00")
-        0
         """
         if isinstance(when, tuple | list) and len(when) == 2:
             start, stop = when
@@ -163,9 +151,9 @@ def _difference(series: Series, names: tuple[str, ...]) -> str:
     extra = [repr(name) for name in series.names if name not in names]
     lacking = [repr(name) for name in names if name not in series.names]
     parts = [
-        f"{word}: {', '.join(listed[:2])}{', ...' if len(listed) > 2 else ''}"
-        for word, listed in (("extra", extra), ("missing", lacking))
-        if listed
+        f"{word}: {', '.join(own[:2])}{', ...' if len(own) > 2 else ''}"
+        for word, own in (("extra", extra), ("missing", lacking))
+        if own
     ]
     return f" ({'; '.join(parts)})" if parts else ""
 
@@ -232,23 +220,17 @@ class Order:
             if increasing:
                 before = series.times[step - 1] if step else self.last
                 problem = "appears twice" if series.times[step] == before else "is earlier than the one before it"
-                if problem == "appears twice" and _is_fine(series.times[step]):
-                    problem += " (times are kept in microseconds)"
+                time = series.times[step]
+                if time == before and time.dtype == "datetime64[us]" and time.astype("datetime64[ms]") != time:
+                    problem += " (times are kept in microseconds)"  # it may have been finer before
             raise InputError(
                 f"The timestamp of {series.when(step)} {problem}. Sort the readings by time and drop duplicates first."
             )
         return replace(series, values=series.values[~late], times=series.times[~late], where=None)
 
 
-def _is_fine(time: np.datetime64) -> bool:
-    """Whether a time in microseconds uses them, so that it may have been finer before."""
-    return time.dtype == "datetime64[us]" and time.astype("datetime64[ms]") != time
-
-
 def _check_numbers(series: Series, missing: bool) -> None:
     """Refuse infinite values and, unless readings may be missing, NaN."""
-    if np.isfinite(series.values).all():
-        return
     wrong = np.isinf(series.values) if missing else ~np.isfinite(series.values)
     if not wrong.any():
         return
