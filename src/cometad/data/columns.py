@@ -40,9 +40,9 @@ class Part(NamedTuple):
     """
 
     frame: pl.DataFrame
-    repeats: bool
-    first: int  # number of the first row that is not repeated
     where: Callable[[int], str]  # the place of a row with such a number, in words
+    repeats: bool = False
+    first: int = 0  # number of the first row that is not repeated
 
     @property
     def own(self) -> pl.DataFrame:
@@ -405,18 +405,18 @@ def _from_epoch(column: pl.Series) -> pl.Series | None:
 # -- the columns of a detector ---
 
 
-class Matching:
-    """Selects the columns that a detector was fitted on, in its order; `gaps` allows some to be missing."""
+class Matching(NamedTuple):
+    """Selects the columns that a detector was fitted on, in its order."""
 
-    def __init__(self, names: Sequence[str], gaps: bool) -> None:
-        self._names, self._gaps = names, gaps
+    names: Sequence[str]
+    gaps: bool  # whether some may be missing
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The table with its times and the detector's columns; refuses one that lacks too many."""
         columns = set(frame.columns)
-        found = [name for name in self._names if name in columns]
-        lacking = [name for name in self._names if name not in columns]
-        if lacking and not (self._gaps and found):
+        found = [name for name in self.names if name in columns]
+        lacking = [name for name in self.names if name not in columns]
+        if lacking and not (self.gaps and found):
             extra = self._extra(frame)
             hint = f" (the file also has {listed(extra)})" if extra else ""
             problem = f"The detector was fitted on {listed(lacking)}, which the file lacks{hint}."
@@ -431,7 +431,7 @@ class Matching:
         return ignored(extra) if extra else None
 
     def _extra(self, frame: pl.DataFrame) -> list[str]:
-        known = {*self._names, *_times(frame)}
+        known = {*self.names, *_times(frame)}
         return [name for name in frame.columns if name not in known]
 
 
