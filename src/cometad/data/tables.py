@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from io import IncrementalNewlineDecoder
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 
@@ -178,14 +178,14 @@ def recognize_separator(lines: Sequence[str]) -> str:
     return chosen
 
 
-class ParquetTable:
-    def __init__(self, file: TableFile, dialect: Dialect) -> None:
-        self.file, self._dialect = file, dialect
+class ParquetTable(NamedTuple):
+    file: TableFile
+    dialect: Dialect
 
     def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         for block in self._read(rows):
-            yield block.with_columns(without_marked(column, self._dialect) for column in block)
+            yield block.with_columns(without_marked(column, self.dialect) for column in block)
 
     def _read(self, rows: int | None) -> Generator[pl.DataFrame]:
         try:
