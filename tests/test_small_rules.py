@@ -13,8 +13,8 @@ from cometad.fleet.pooling import candidates, correlations
 from cometad.fleet.processes import death
 from cometad.progress import in_words
 from cometad.report.axes import AsinhAxis, LinearAxis, TimeAxis, duration, format_number, score_axis
-from cometad.report.draw import rounded
 from cometad.report.gather import trimmed_sentence
+from cometad.report.html import rounded
 from cometad.serve.api.guards import Rates, moment
 from cometad.serve.fleet_streams import stream_name
 from cometad.serve.live_stream import seconds_of, top_of

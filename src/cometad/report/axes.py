@@ -16,6 +16,7 @@ from cometad.arrays import Array, Floats
 # linear axis, such a peak would flatten everything else.
 LOGARITHMIC_FROM = 8.0
 LARGEST, MOST_DIGITS = sys.float_info.max, sys.float_info.max_10_exp
+SMALLEST = 1e-300  # a difference below it leaves no room for ticks
 NEARLY_CONSTANT = 1e-6  # values that differ by less than this share of their size get an axis as wide as a constant
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -66,7 +67,8 @@ class LinearAxis:
         low = low if start is None else min(low, start)
         size, part = max(abs(low), abs(high)), _part(low, high)
         span = part * high - part * low
-        margin = 0.05 * span / part if span > NEARLY_CONSTANT * part * size else (0.1 * size or 1.0)
+        constant = span <= max(NEARLY_CONSTANT * part * size, SMALLEST)
+        margin = (0.1 * size if size > SMALLEST else 1.0) if constant else 0.05 * span / part
         return cls(low if low == start else max(low - margin, -LARGEST), min(high + margin, LARGEST))
 
 

@@ -85,14 +85,6 @@ class Usage:
     here: Floats  # (code,)  share of the series' patches
     unseen: float  # share of the series' patches on codes that training never used
 
-    @property
-    def used(self) -> int:
-        return int(np.count_nonzero(self.training))
-
-    @property
-    def used_here(self) -> int:
-        return int(np.count_nonzero(self.here))
-
 
 @dataclass(frozen=True)
 class ScoreDrift:
