@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from cometad.data.dialect import DATE_ORDERS, Dialect
@@ -173,32 +173,14 @@ def parse_date(text: str, order: str) -> datetime:
         DAY_FIRST: (third, second, first),
         MONTH_FIRST: (third, first, second),
     }[order]
-    if len(year) != 4:
+    hour, half, zone = int(match["hour"] or 0), (match["half"] or "").upper(), match["zone"] or ""
+    if len(year) != 4 or hour > 23 or (half and not 1 <= hour <= 12):
         raise ValueError(text)
-    return datetime(int(year), int(month), int(day), tzinfo=_zone(match["zone"])) + _time_of_day(match)
-
-
-def _time_of_day(match: re.Match[str]) -> timedelta:
-    hour, half = int(match["hour"] or 0), (match["half"] or "").upper()
-    if (half and not 1 <= hour <= 12) or hour > 23:
-        raise ValueError(match[0])
     if half:
         hour = hour % 12 + (12 if half == "P" else 0)
-    minute, second = int(match["minute"] or 0), int(match["second"] or 0)
-    if minute > 59 or second > 59:
-        raise ValueError(match[0])
-    microseconds = int((match["part"] or "0").ljust(9, "0")[:6])
-    return timedelta(hours=hour, minutes=minute, seconds=second, microseconds=microseconds)
-
-
-def _zone(text: str | None) -> timezone | None:
-    if text is None:
-        return None
-    if text[0] not in "+-":
-        return UTC
-    digits = text[1:].replace(":", "")
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-offset if text[0] == "-" else offset)
+    minute, second, part = int(match["minute"] or 0), int(match["second"] or 0), (match["part"] or "")[:6]
+    date, zone = f"{int(year):04}-{int(month):02}-{int(day):02}", zone if zone[:1] in "+-" else "Z"
+    return datetime.fromisoformat(f"{date}T{hour:02}:{minute:02}:{second:02}.{part:0<6}{zone}")
 
 
 def fitting_orders(text: str) -> list[str]:

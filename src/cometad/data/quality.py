@@ -146,7 +146,7 @@ class _Sample:
             self.kept, self._stride = self.kept[::2].copy(), 2 * self._stride
 
 
-class _Run(NamedTuple):
+class _EqualRun(NamedTuple):
     start: int  # the time steps concerned, half-open
     stop: int
     length: int
@@ -157,7 +157,7 @@ class _Runs:
     """The longest run of equal values so far, the first one on a tie; NaN belongs to no run."""
 
     def __init__(self) -> None:
-        self.longest = self._last = _Run(0, 0, 0, math.nan)
+        self.longest = self._last = _EqualRun(0, 0, 0, math.nan)
 
     def push(self, values: Floats, steps: Integers) -> None:
         begins = _run_starts(values)
@@ -168,7 +168,7 @@ class _Runs:
             lengths[0] += self._last.length
             starts[0] = self._last.start
         best, self._last = (
-            _Run(int(starts[i]), int(stops[i]), int(lengths[i]), float(values[begins[i]]))
+            _EqualRun(int(starts[i]), int(stops[i]), int(lengths[i]), float(values[begins[i]]))
             for i in (int(lengths.argmax()), -1)
         )
         if best.length > self.longest.length:
