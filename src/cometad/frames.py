@@ -132,7 +132,6 @@ def from_frame(
 
 
 def _check_exact(values: Array, which: str, first: int) -> None:
-    """Refuse integers that a float would round."""
     if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
         return
     large = np.flatnonzero((values > 2**53) | (values < -(2**53)))

@@ -149,7 +149,6 @@ _DATE = re.compile(
 
 
 def named_like_time(name: str) -> bool:
-    """Whether a column with this name may hold the times."""
     return _TIME_NAME.fullmatch(name) is not None
 
 
@@ -374,7 +373,6 @@ def repeated(names: Sequence[str]) -> str | None:
 
 
 def listed(names: Sequence[str], most: int = MOST_NAMES, shown: Callable[[str], str] = repr) -> str:
-    """The first names, in quotes, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(shown, names[:most])) + more
 

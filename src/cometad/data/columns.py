@@ -338,7 +338,6 @@ def _check_exact(column: pl.Series, block: Part) -> None:
 
 
 def _is_counter(parts: Iterable[pl.Series]) -> bool:
-    """Whether a column increases from row to row."""
     rows, last = 0, None
     for part in parts:
         if not len(part):

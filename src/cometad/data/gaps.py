@@ -52,8 +52,6 @@ class Settled(NamedTuple):
 
 
 class Gaps(Protocol):
-    """The interface of a gap rule."""
-
     allowed: ClassVar[bool]  # whether readings may be missing at all
 
     def settle(self, cells: Cells) -> Settled:

@@ -120,11 +120,9 @@ class Trends:
 
     @property
     def kinds(self) -> dict[int, str]:
-        """The kind of trend of each variable that has one."""
         return {int(i): GROWS if self.gain[i] == 1 else WANDERS for i in np.flatnonzero(self.gain)}
 
     def sentences(self, names: Sequence[str]) -> list[str]:
-        """Which variables have trends, and what is scored of them."""
         found = []
         for kind, (one, several) in WORDS.items():
             own = [names[i] for i, named in self.kinds.items() if named == kind]
@@ -138,8 +136,6 @@ class Trends:
 
 
 class TrendRun(Saved):
-    """Movements of readings that arrive in chunks of any size, in constant memory."""
-
     saved: ClassVar[Table] = {
         "level": array("_level", "variable", unknown=True),
         "away": array("_away", "variable", dtype=np.int64),
@@ -187,7 +183,6 @@ def _follow(
 
 
 def _only_grows(steps: Floats) -> bool:
-    """Whether a variable with these changes (time,) never turns back."""
     one_way = (steps >= 0).all() or (steps <= 0).all()
     return bool(one_way and np.count_nonzero(steps) >= LEAST_STEPS)
 

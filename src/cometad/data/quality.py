@@ -36,7 +36,6 @@ class Statistics:
 
     @classmethod
     def fit(cls, readings: object) -> "Statistics":
-        """Compute the statistics of a series, which may have missing readings."""
         series = unchecked_series(readings)
         quantiles = np.full((len(QUANTILES), len(series.names)), np.nan)
         longest = np.zeros(len(series.names), np.int64)
@@ -55,7 +54,6 @@ class Statistics:
 
     @property
     def center(self) -> Floats:
-        """The median of each variable."""
         return self._of(0.5)
 
     @property
@@ -70,8 +68,6 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Finding:
-    """A possible problem with readings."""
-
     kind: str  # constant, missing, gaps, dead, unit, range, duplicate, unsorted, irregular or period
     variable: str | None  # None if it concerns all variables
     start: int  # the time steps concerned, half-open

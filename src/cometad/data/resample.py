@@ -170,7 +170,6 @@ def resample(readings: object, period: str | timedelta | np.timedelta64, rule: s
 
 
 def summary(run: ResampleRun) -> str:
-    """A sentence that sums up a run."""
     return f"Resampled to {run.bins:,} readings: {run.empty:,} are empty, {run.several:,} combine several."
 
 

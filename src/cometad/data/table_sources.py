@@ -39,7 +39,6 @@ class TableFile(NamedTuple):
     held: Any = None  # removes a temporary file when it is no longer needed
 
     def open(self) -> BinaryIO:
-        """Open the file, decompressed."""
         if self.suffix.endswith(".gz"):
             return cast(BinaryIO, gzip.open(self.path, "rb"))
         if self.suffix.endswith(".zst"):

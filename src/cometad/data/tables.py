@@ -183,7 +183,6 @@ class ParquetTable(NamedTuple):
     dialect: Dialect
 
     def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
-        """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         for block in self._read(rows):
             yield block.with_columns(without_marked(column, self.dialect) for column in block)
 
@@ -203,7 +202,6 @@ class ParquetTable(NamedTuple):
             raise InputError(f"'{self.file.shown}' is damaged. Pass a complete Parquet file.") from error
 
     def where(self, row: int) -> str:
-        """The number of a row, counted from 1, and the file."""
         return f"row {row + 1} of '{self.file.shown}'"
 
 
@@ -260,7 +258,6 @@ class TableReader:
             yield frame if select is None else self._checked(select(frame), part, check)
 
     def _checked(self, frame: pl.DataFrame, part: Part, check: Check | None) -> pl.DataFrame:
-        """The frame, if no column holds text and the check passes."""
         for column in frame:
             if column.dtype == pl.String:
                 refuse_text(column.name, column, part.own_place, self._decimal)
@@ -359,7 +356,6 @@ class ReadOptions:
         return TableReader(path, self.time_column, self.drop, self.dialect, variables=variables, text=text)
 
     def as_json(self) -> dict[str, Any]:
-        """The options in types that JSON can hold."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
 

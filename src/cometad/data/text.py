@@ -265,7 +265,6 @@ class Fields:
             raise InputError(f"{self.where(line)} has no time column {given!r}. Available: {', '.join(names)}.")
 
     def reading(self, keys: Sequence[str], cells: Sequence[Any], line: int, comma: bool = False) -> Reading:
-        """The reading with these fields; `comma` if numbers may have a decimal comma."""
         plan = self._plan
         if plan is None or not plan.lasts or plan.keys != keys:
             self._plan = plan = self._planned(keys, dict(zip(keys, cells, strict=True)), line)
@@ -317,7 +316,6 @@ class CsvLines:
         self.held = None if dialect.header else (number, text)  # a reading, if there is no header
 
     def reading(self, text: str, number: int) -> Reading:
-        """The reading in a line."""
         cells, header = split_cells(text, self._separator), self._header
         if len(cells) == len(header) + 1 and not cells[-1].strip():
             del cells[-1]  # rows that end with a separator

@@ -35,8 +35,6 @@ _MONTHS_BEFORE = 12 * 1970  # numpy counts months from 1970; for round years the
 
 
 class Tick(NamedTuple):
-    """A labeled position on an axis."""
-
     place: float  # 0 at the start of the axis, 1 at its end
     label: str
 
@@ -55,7 +53,6 @@ class LinearAxis:
         return places
 
     def ticks(self, count: int = 3) -> tuple[Tick, ...]:
-        """About `count` ticks at round values."""
         ticks = {label: value for value, label in reversed(_round_values(self.low, self.high, count))}  # no label twice
         return tuple(Tick(float(self.place(value)), label) for label, value in reversed(ticks.items()))
 
@@ -82,7 +79,6 @@ class AsinhAxis:
     high: float
 
     def place(self, values: ArrayLike) -> Floats:
-        """Where values (...,) lie: 0 at the bottom, 1 at the top."""
         bottom, top = self._asinh(self.low), self._asinh(self.high)
         places: Floats = (self._asinh(values) - bottom) / (top - bottom)
         return places

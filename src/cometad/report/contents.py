@@ -20,8 +20,6 @@ SHOWN = 0.995  # the histogram ends at this quantile; its last bar includes all 
 
 
 class Line(NamedTuple):
-    """A curve, thinned for drawing."""
-
     places: Floats  # (point,)  0 at the first time step, 1 at the last
     values: Floats  # (point,)
 

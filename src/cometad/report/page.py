@@ -134,7 +134,6 @@ def page(report: Report) -> str:
 
 
 def _overview(report: Report) -> dict[str, Any]:
-    """The plot of all scores."""
     axis, shapes = _scores(report.strip, report)
     marks = {mark.number: mark for mark in report.strip.marks}
     highest = format_number(float(np.nanmax(report.strip.alerts.values)))

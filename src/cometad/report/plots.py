@@ -290,7 +290,6 @@ def _mark_stretches(axes: Any, stretches: Sequence[Interval], color: str, label:
 
 
 def _mark_alerts(axes: Any, steps: Sequence[int], color: str, label: str) -> None:
-    """Triangles above the axes at the time steps of alerts."""
     if not steps:
         return
     axes.plot(
