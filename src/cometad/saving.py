@@ -12,7 +12,7 @@ A file may come from anyone. An array of another shape would crash a kernel or m
 that is not finite would make scores NaN; so whatever is loaded is checked.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import EllipsisType, SimpleNamespace
@@ -248,12 +248,11 @@ class Saved:
 
     def state(self) -> dict[str, Array]:
         """Everything `restore` needs, by name."""
-        return {name: array.copy() for name, array in saved_state(self, self.saved).items()}
+        return _copied(saved_state(self, self.saved))
 
     def restore(self, state: State) -> None:
         """Continue from the state of another object with the same settings."""
-        own = {name: array.copy() for name, array in state.items()}  # a run changes its arrays in place
-        load_state(self, self.saved, own, self.sizes)
+        load_state(self, self.saved, _copied(state), self.sizes)  # a run changes its arrays in place
         self.check_state()
 
     def sizes(self) -> Mapping[str, int]:
@@ -262,6 +261,10 @@ class Saved:
 
     def check_state(self) -> None:
         """Refuse fields that are valid one by one but not together."""
+
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: own.copy() if isinstance(own, np.ndarray) else own for name, own in state.items()}
 
 
 class Numbered:
@@ -332,6 +335,16 @@ def counted(value: object, name: str, least: int = 0, most: int = 2**53) -> int:
     fits = type(value) is int and least <= value <= most
     require_state(fits, f"its {name!r} is not an integer from {least} to {most:,}")
     return value  # type: ignore[return-value]
+
+
+def one_of(known: Collection[Any], what: str) -> Callable[[Any, str], Any]:
+    """A check of a saved fact: that it is among the known values, or None; `what` says what else it is not."""
+
+    def check(value: Any, name: str) -> Any:
+        require_state(value is None or value in known, f"its {name!r} is not {what}")
+        return value
+
+    return check
 
 
 def of_type(value: object, kind: type, name: str) -> Any:
