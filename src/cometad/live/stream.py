@@ -3,23 +3,23 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Change, Event, Judged
-from cometad.alerting.verdicts import Called, Verdict
+from cometad.alerting.verdicts import Called, Verdict, restored_verdict
 from cometad.alerting.watch import UNKNOWN
-from cometad.arrays import Array, Flags, Floats, Floats32, Integers
+from cometad.arrays import Flags, Floats, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
 from cometad.data.gaps import Filled, GapRun, complete
 from cometad.data.prepare import TrendRun, all_exact
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.event_verdicts import Verdicts
-from cometad.saving import Table, array, counted, fact, load_state, of_type, part, saved_state
-from cometad.scoring.scores import Scores, joined
+from cometad.saving import Table, array, counted, each, fact, load_state, of_type, part, saved_state
+from cometad.scoring.scores import Scores, ScoringRun, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
 _PLAIN, _DOUBLE = frozenset((np.ndarray, list, tuple)), np.dtype(np.float64)
@@ -100,26 +100,6 @@ class Scored:
         return range(self.ranking_start, self.ranking_start + len(self.scores))
 
 
-class ScoringRun(Protocol):
-    """What a stream needs: something that scores readings as they come, and can be saved and resumed."""
-
-    @property
-    def adaptation_steps(self) -> tuple[int, int]:
-        """Number of adaptation steps taken, and how many of them were rolled back."""
-
-    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Scores]:
-        """Add rows (time, variable), with a mask of `imputed` cells; returns the scores that become final."""
-
-    def finish(self) -> Iterable[Scores]:
-        """End the series; returns the remaining scores."""
-
-    def state(self) -> dict[str, Array]:
-        """Everything `restore` needs, by name."""
-
-    def restore(self, state: dict[str, Array]) -> None:
-        """Restore the state that `state` returned."""
-
-
 def _flag(value: object, name: str) -> bool:
     return bool(of_type(value, bool, name))
 
@@ -136,6 +116,7 @@ FACTS: Table = {
     "finished": fact("_finished", _flag),
     "dropped": fact("_order.dropped", counted),
     "last_time": fact("_order.last", _last_time, pack=lambda last: None if last is None else str(last)),
+    "verdicts": fact("_verdicts.verdicts", each(restored_verdict), pack=lambda given: list(map(asdict, given))),
 }
 ARRAYS: Table = {
     "": part("_run"),
@@ -354,8 +335,6 @@ class Stream:
     def snapshot(self) -> bytes:
         """The full state of the stream; `detector.stream(snapshot)` resumes from it, bit for bit."""
         facts = {"detector": self._fingerprint, **saved_state(self, FACTS)}
-        if self._verdicts is not None:
-            facts["verdicts"] = [asdict(verdict) for verdict in self._verdicts.verdicts]
         return to_bytes(Checkpoint(KIND, facts, saved_state(self, ARRAYS)))
 
     def restore(self, snapshot: bytes) -> None:
@@ -368,12 +347,10 @@ class Stream:
                 "Resume with the same ones."
             )
         self.reset()
-        facts = {"ranked": checkpoint.facts["given"]} | checkpoint.facts  # 0.1 had one score only
+        facts = {"ranked": checkpoint.facts["given"], "verdicts": []} | checkpoint.facts  # 0.1 had one score only
         try:
             with restoring("stream", SOURCE):
                 load_state(self, FACTS, facts, dict)
-                if self._verdicts is not None:
-                    self._verdicts.take(facts.get("verdicts", []))
                 load_state(self, ARRAYS, checkpoint.arrays, lambda: {"waiting": self._seen - self._given})
         except ModelFileError:
             self.reset()  # not half of one state

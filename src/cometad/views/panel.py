@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_parts, jit
-from cometad.saving import Saved, Table, integers, kept, part, require_state
-from cometad.scoring.scores import Errors, Scores, StepScores, fuse, look_ahead, look_back, rank_into
+from cometad.saving import Table, integers, kept, part, require_state
+from cometad.scoring.scores import Errors, Scores, ScoringRun, StepScores, fuse, look_ahead, look_back, rank_into
 from cometad.scoring.signatures import Gathering, Signature, Signatures
 from cometad.views.sums import sum_rows
 from cometad.views.view import FittedView, WindowView, Writer
@@ -248,7 +248,7 @@ def _clip_into(scaled: Floats32, rows: Floats) -> None:
             rows[t, i] = -CLIP if value < -CLIP else value
 
 
-class ViewsRun(Saved):
+class ViewsRun(ScoringRun):
     """Alert and ranking scores of readings that arrive in chunks of any size, in constant memory."""
 
     saved: ClassVar[Table] = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.errors import InputError
-from cometad.saving import Table, loaded, saved_state
+from cometad.saving import Declared, loaded
 
 # (rows, begin, count, expected, out, v) sets out[-count:, v] (time, view, variable) to the errors of the last `count`
 # of contiguous rows (time, variable), or to what was expected. Their windows begin at the rows begin, begin + 1, ...
@@ -59,7 +59,7 @@ class View(Protocol):
         """The fitted view with a state."""
 
 
-class WindowView:
+class WindowView(Declared):
     """A fitted view that compares windows, each `context` rows and the time step after them.
 
     It writes into an array that all views share: for a single reading, copies would take longer than the arithmetic.
@@ -69,10 +69,6 @@ class WindowView:
     span: int
     write: Writer
     mixes_variables = True
-    saved: ClassVar[Table]
-
-    def state(self) -> Mapping[str, Array]:
-        return saved_state(self, self.saved)
 
     def write_known(self, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
         """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""
