@@ -253,7 +253,11 @@ class Comet(Detector):
         usable = ~unusable(self.trimmed_, len(series))
         if series.doubtful is not None:
             usable &= ~series.doubtful.any(axis=1)
-        self._check_usable(usable, series)
+        if usable.sum() < self._least_training_rows():
+            raise InputError(
+                f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
+                f"({self._least_training_rows()}). Exclude less or pass a longer series."
+            )
         self.scaling_ = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
         scaled = self.scaling_(series.values)
         with show_progress("block", self.verbose) as report:
@@ -364,13 +368,6 @@ class Comet(Detector):
 
     def _least_training_rows(self) -> int:
         return FOLDS * max(view.min_rows for view in self.views)
-
-    def _check_usable(self, usable: Flags, series: Series) -> None:
-        if usable.sum() < self._least_training_rows():
-            raise InputError(
-                f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
-                f"({self._least_training_rows()}). Exclude less or pass a longer series."
-            )
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ KIND = "Stream"
 SOURCE = "The snapshot"
 
 
-@dataclass(frozen=True, init=False)
+@dataclass  # not frozen: to set fields that cannot change takes longer than a view takes to score a reading
 class Scored:
     """Scores that became final; converts to an array of the ranking scores, as `decision_function` returns them.
 
@@ -52,31 +52,6 @@ class Scored:
     ranking_start: int  # the time step of the first ranking score
     scores: Floats  # (ranking time,)  ranking scores
     left_out: Flags | None = None  # (time, variable)  counted as normal because its readings were imputed
-
-    def __init__(
-        self,
-        start: int,
-        alert_scores: Floats,
-        flags: NDArray[np.int64],
-        thresholds: Floats,
-        variables: Floats,
-        changes: Sequence[Change],
-        ranking_start: int,
-        scores: Floats,
-        left_out: Flags | None = None,
-    ) -> None:
-        # At once: to set the fields of a frozen object one by one takes longer than a view takes to score a reading.
-        self.__dict__.update(
-            start=start,
-            alert_scores=alert_scores,
-            flags=flags,
-            thresholds=thresholds,
-            variables=variables,
-            changes=changes,
-            ranking_start=ranking_start,
-            scores=scores,
-            left_out=left_out,
-        )
 
     def __len__(self) -> int:
         return len(self.alert_scores)
@@ -368,12 +343,12 @@ class Stream:
 
     def _scored(self, parts: Iterable[Scores]) -> Scored:
         found, judged = [], []
-        for scores in parts:
+        for scores in parts:  # judged at once, because a run reuses the memory that verdicts look at
             found.append(scores)
             judged.append(self._judged(scores))
         if not found:
             return Scored(self._given, *self._nothing, self._ranked, np.empty(0))
-        alerts, variables, left_out, ranking = joined(found)
+        alerts, variables, left_out, ranking = found[0] if len(found) == 1 else joined(found)
         flags, thresholds, changes = judged[0] if len(judged) == 1 else Judged.joined(judged)
         ranking = alerts if ranking is None else ranking
         first = self._ranked
@@ -382,15 +357,12 @@ class Stream:
         return Scored(start, alerts, flags, thresholds, variables, changes, first, ranking, left_out)
 
     def _judged(self, part: Scores) -> Judged:
-        """Judge scores at once, because a run reuses the memory that verdicts look at."""
-        count, imputed, times = len(part.alerts), None, None
-        if part.left_out is not None:
-            imputed = part.imputed
+        count, times = len(part.alerts), None
         if len(self._waiting):
             times, self._waiting = self._waiting[:count], self._waiting[count:]
-        judged = self._judge.push(part.alerts, imputed, times)
-        alerts, verdicts = self._judge.alerts, self._verdicts
-        if verdicts is not None and (judged.changes or alerts.since is not None or verdicts.gathering is not None):
+        judged = self._judge.push(part.alerts, None if part.left_out is None else part.imputed, times)
+        verdicts, alerts = self._verdicts, self._judge.alerts
+        if verdicts is not None and (judged.changes or verdicts.gathering is not None or alerts.since is not None):
             verdicts.see(self._given, part, judged.changes, alerts)
         self._given += count
         return judged

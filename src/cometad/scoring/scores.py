@@ -72,8 +72,6 @@ class ScoringRun(Saved, ABC):
 
 
 def joined(parts: Sequence[Scores]) -> Scores:
-    if len(parts) == 1:
-        return parts[0]
     left_out = None
     if any(part.left_out is not None for part in parts):
         left_out = np.concatenate(

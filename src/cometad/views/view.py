@@ -70,15 +70,6 @@ class WindowView(Declared):
     write: Writer
     mixes_variables = True
 
-    def write_known(self, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
-        """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""
-        begin, count = first - self.context, len(out)
-        if begin < 0:
-            out[:-begin, v] = np.nan
-            begin, count = 0, count + begin
-        if count > 0:
-            self.write(rows, begin, count, expected, out, v)
-
     def errors(self, rows: Floats, first: int) -> Floats:
         return self._alone(rows, first, expected=False)
 
@@ -87,8 +78,18 @@ class WindowView(Declared):
 
     def _alone(self, rows: Floats, first: int, expected: bool) -> Floats:
         out = np.empty((len(rows) - first, 1, rows.shape[1]))
-        self.write_known(np.ascontiguousarray(rows), first, expected, out, 0)
+        write_known(self.write, self.context, np.ascontiguousarray(rows), first, expected, out, 0)
         return out[:, 0]
+
+
+def write_known(write: Writer, context: int, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
+    """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""
+    begin, count = first - context, len(out)
+    if begin < 0:
+        out[:-begin, v] = np.nan
+        begin, count = 0, count + begin
+    if count > 0:
+        write(rows, begin, count, expected, out, v)
 
 
 class SavedView:
