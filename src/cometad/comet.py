@@ -1,7 +1,6 @@
 """Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
 import copy
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -229,22 +228,21 @@ class Comet(Detector):
             series = replace(series, values=self.trends_(series.values, series.imputed))
         scaled, usable, found = self._cross_fit(series)
         if self.trim:
-            trimmed = find_misfits(found, self.views, clipped(scaled), usable, series.imputed, series.names)
+            trimmed = find_misfits(found, self.views, series.names)
             if trimmed:
                 self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
                 scaled, usable, found = self._cross_fit(series)
         self.trimmed_times_ = times_of(self.trimmed_, series.times)
-        rows = clipped(scaled)
-        self.views_ = fit_views(self.views, rows, usable, self.seed)
+        self.views_ = fit_views(self.views, found.rows, usable, self.seed)
         self.alert_tails_, self.ranking_tails_ = found.alert, found.ranking
         self.verdicts_ = self.normal_ = ()
-        self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found.folds, rows, usable)
+        self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found)
         self.likely_ = Likely.fit(scaled, usable)
         self.decision_scores_, _, imputed = self._step_scores(self.substituted(scaled, series.doubtful), series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
         self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
-        self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling)
+        self.alert_scores_ = score_folds(found, self.pooling)
         self._fit_threshold()
         return self
 
@@ -269,15 +267,11 @@ class Comet(Detector):
     def _stream(self, adaptation: LevelAdaptation | None, alerts: Alerts, late: str) -> Stream:
         adaptation = adaptation or self.adaptation
         check({"adaptation": adaptation}, RULES)
-        fingerprint = hashlib.sha256(self._identity() + repr((adaptation, alerts)).encode()).hexdigest()[:16]
-        return Stream(
-            self,
-            lambda: ViewsRun(self.panel_, adaptation),
-            alerts,
-            fingerprint,
-            late=late,
-            verdicts=lambda run: Verdicts(run, self._signatures(), self.names_),
-        )
+        return Stream(self, adaptation, alerts, late)
+
+    def open_run(self, adaptation: LevelAdaptation) -> tuple[ViewsRun, Verdicts]:
+        run = ViewsRun(self.panel_, adaptation)
+        return run, Verdicts(run, self._signatures(), self.names_)
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
         """A function that explains events of one series, which is checked only once."""

@@ -167,6 +167,14 @@ class SavedDetector(Parameters, ABC):
             self._digest = digest.digest()
         return self._digest
 
+    def fingerprint(self, *settings: object) -> str:
+        """What a snapshot of a stream with these settings names its detector by."""
+        return short_digest(self._identity(), settings)
+
+    def earlier_fingerprint(self, *settings: object) -> str:
+        """That of cometad 0.1; empty if 0.1 could not have saved the detector."""
+        return ""
+
     def _checkpoint(self) -> Checkpoint:
         parameters = {name: to_json(value, name) for name, value in self.get_params(deep=False).items()}
         facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
@@ -192,6 +200,10 @@ class SavedDetector(Parameters, ABC):
         changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
         if changed:
             raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
+
+
+def short_digest(content: bytes, settings: tuple[object, ...]) -> str:
+    return hashlib.sha256(content + repr(settings).encode()).hexdigest()[:16]
 
 
 def _on_device(kind: str, parameters: dict[str, Any], device: str | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Online scoring: readings in, scores out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
@@ -17,9 +17,8 @@ from cometad.data.gaps import Filled, GapRun, complete
 from cometad.data.prepare import TrendRun, all_exact
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
-from cometad.live.event_verdicts import Verdicts
 from cometad.saving import Table, array, counted, each, fact, load_state, of_type, part, saved_state
-from cometad.scoring.scores import Scores, ScoringRun, joined
+from cometad.scoring.scores import Scores, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
 _PLAIN, _DOUBLE = frozenset((np.ndarray, list, tuple)), np.dtype(np.float64)
@@ -117,19 +116,9 @@ class Stream:
     True
     """
 
-    def __init__(
-        self,
-        detector: Detector,
-        start: Callable[[], ScoringRun],
-        alerts: Alerts,
-        fingerprint: str,
-        earlier_fingerprint: Callable[[], str] = str,
-        late: str = "refuse",
-        verdicts: Callable[[Any], Verdicts] | None = None,
-    ) -> None:
-        self._new_verdicts = verdicts  # opens one for a run; None if the detector takes no verdicts
-        self._detector, self._start, self._alerts, self._late = detector, start, alerts, late
-        self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
+    def __init__(self, detector: Detector, adaptation: Any, alerts: Alerts, late: str) -> None:
+        self._detector, self._adaptation, self._alerts, self._late = detector, adaptation, alerts, late
+        self._fingerprint = detector.fingerprint(adaptation, alerts)
         self._scaling, self._names, self._named = detector.scaling_, detector.names_, detector.named_
         self._shape = (len(self._names),)
         # Most updates of a network return this.
@@ -138,8 +127,8 @@ class Stream:
 
     def reset(self) -> None:
         """Return to the fitted state: forget all readings and everything learned from them."""
-        self._run, self._judge = self._start(), self._detector.judge(self._alerts)
-        self._verdicts = None if self._new_verdicts is None else self._new_verdicts(self._run)
+        self._run, self._verdicts = self._detector.open_run(self._adaptation)
+        self._judge = self._detector.judge(self._alerts)
         gaps, usual = self._detector.gaps, self._detector.statistics_
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         trends = self._detector.trends_
@@ -316,7 +305,8 @@ class Stream:
         """Resume from a snapshot of a stream of the same detector, with the same settings."""
         checkpoint = from_bytes(snapshot, KIND, SOURCE, needs=("detector", "seen", "given", "finished"))
         taken_from = checkpoint.facts["detector"]
-        if taken_from != self._fingerprint and taken_from != self._earlier_fingerprint():
+        earlier = self._detector.earlier_fingerprint
+        if taken_from != self._fingerprint and taken_from != earlier(self._adaptation, self._alerts):
             raise ModelFileError(
                 "The snapshot is from another detector, or from other threshold, adaptation or alert settings. "
                 "Resume with the same ones."
