@@ -29,17 +29,24 @@ def from_arrays(network: nn.Module, arrays: Mapping[str, Array]) -> None:
 @dataclass(frozen=True)
 class _Weights:
     at: str
-    build: Callable[[Any], nn.Module]
+    build: Callable[[Any], nn.Module] | None
 
     def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
         state |= to_arrays(getattr(owner, self.at))
 
     def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        setattr(owner, self.at, restored_network(lambda: self.build(owner), state, owner.device))
+        build = self.build
+        if build is None:
+            from_arrays(getattr(owner, self.at), state)
+        else:
+            setattr(owner, self.at, restored_network(lambda: build(owner), state, owner.device))
 
 
-def weights(at: str, build: Callable[[Any], nn.Module]) -> SavedField:
-    """A field of a table: the attribute `at` is a network that `build` makes, untrained, from its owner."""
+def weights(at: str, build: Callable[[Any], nn.Module] | None = None) -> SavedField:
+    """A field of a table: the attribute `at` is a network, which `build` makes, untrained, from its owner.
+
+    Without `build` the network is there already, and takes the arrays.
+    """
     return _Weights(at, build)
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
-from numba.extending import models, register_model
+
+from cometad.compute import vector_type
 
 intrinsic: Any = extending.intrinsic  # untyped: the signature that callers see is not the one defined here
 
@@ -31,37 +32,8 @@ _VECTORS = {
 }
 
 
-class Lanes(types.Type):
-    """16 floats."""
-
-
-class DoubleLanes(types.Type):
-    """8 doubles."""
-
-
-class CodeLanes(types.Type):
-    """16 codes."""
-
-
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _FLOATS)
-
-
-@register_model(DoubleLanes)
-class _DoubleLanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTORS[types.float64])
-
-
-@register_model(CodeLanes)
-class _CodeLanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _INTS)
-
-
-_lanes, _double_lanes, _code_lanes = Lanes("Lanes"), DoubleLanes("DoubleLanes"), CodeLanes("CodeLanes")
+_lanes, _code_lanes = vector_type("Lanes", _FLOATS), vector_type("CodeLanes", _INTS)
+_double_lanes = vector_type("DoubleLanes", _VECTORS[types.float64])
 _block, _narrow = types.UniTuple(_lanes, ROWS * COLUMNS), types.UniTuple(_lanes, ROWS)
 _double_block = types.UniTuple(_double_lanes, ROWS * COLUMNS)
 _row, _code_row = types.UniTuple(_lanes, COLUMNS), types.UniTuple(_code_lanes, COLUMNS)
@@ -74,7 +46,7 @@ _best = types.Tuple((_row, _code_row))
 @intrinsic
 def load(typing: Any, array: Any, offset: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _load(context, builder, signature.args[0], *args)
+        return _loaded(context, builder, signature.args[0], *args)
 
     return _lanes(array, _INDEX), generate
 
@@ -183,7 +155,7 @@ def transpose(
         kinds, rows = signature.args, []
         for r in range(WIDTH):
             place = _scalar(context, builder, kinds[1], row_offsets, _plus(builder, row, r))
-            rows.append(_load(context, builder, kinds[0], source, builder.add(place, shift)))
+            rows.append(_loaded(context, builder, kinds[0], source, builder.add(place, shift)))
         half = WIDTH // 2
         even = ir.Constant(_INTS, [k // 2 + (k % 2) * WIDTH for k in range(WIDTH)])
         odd = ir.Constant(_INTS, [half + k // 2 + (k % 2) * WIDTH for k in range(WIDTH)])
@@ -203,29 +175,18 @@ def transpose(
 
 @intrinsic
 def zero_block(typing: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.make_tuple(builder, _block, [ir.Constant(_FLOATS, [0.0] * WIDTH)] * ROWS * COLUMNS)
-
-    return _block(), generate
+    return _block(), _zeros(_block, types.float32)
 
 
 @intrinsic
 def zero_double_block(typing: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        zeros = ir.Constant(_VECTORS[types.float64], [0.0] * (WIDTH // 2))
-        return context.make_tuple(builder, _double_block, [zeros] * ROWS * COLUMNS)
-
-    return _double_block(), generate
+    return _double_block(), _zeros(_double_block, types.float64)
 
 
 @intrinsic
 def zero_narrow_block(typing: Any) -> Any:
     """A block of zeros with rows of only 16 floats."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.make_tuple(builder, _narrow, [ir.Constant(_FLOATS, [0.0] * WIDTH)] * ROWS)
-
-    return _narrow(), generate
+    return _narrow(), _zeros(_narrow, types.float32)
 
 
 @intrinsic
@@ -238,7 +199,7 @@ def load_block(typing: Any, array: Any, offset: Any, stride: Any, more: Any, mor
         for row in range(ROWS):
             constant = _scalar(context, builder, signature.args[3], more, _plus(builder, more_offset, row))
             for place in _vector_offsets(builder, _row_of(builder, offset, stride, row), COLUMNS):
-                here = _load(context, builder, signature.args[0], array, place)
+                here = _loaded(context, builder, signature.args[0], array, place)
                 block.append(builder.fadd(here, _splat(builder, constant, _FLOATS)))
         return context.make_tuple(builder, _block, block)
 
@@ -256,7 +217,7 @@ def multiply_add_block(typing: Any, block: Any, weights: Any, weights_offset: An
         rows = cgutils.unpack_tuple(builder, block)
         vector = _VECTORS[signature.args[3].dtype]
         offsets = _vector_offsets(builder, offset, columns, vector.count)
-        values = [_load(context, builder, signature.args[3], x, place) for place in offsets]
+        values = [_loaded(context, builder, signature.args[3], x, place) for place in offsets]
         added = []
         for row in range(ROWS):
             place = _plus(builder, weights_offset, row)
@@ -277,7 +238,7 @@ def add_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -> 
         parts = iter(cgutils.unpack_tuple(builder, block))
         for row in range(ROWS):
             for place in _vector_offsets(builder, _row_of(builder, offset, stride, row), COLUMNS, WIDTH // 2):
-                before = _load(context, builder, signature.args[1], array, place)
+                before = _loaded(context, builder, signature.args[1], array, place)
                 _store(context, builder, builder.fadd(before, next(parts)), signature.args[1], array, place)
         return context.get_dummy_value()
 
@@ -293,8 +254,8 @@ def add_row(typing: Any, weight: Any, source: Any, source_offset: Any, target: A
         weights = _splat(builder, weight, _VECTORS[types.float64])
         offsets = (_vector_offsets(builder, begin, COLUMNS, WIDTH // 2) for begin in (source_offset, offset))
         for source_place, place in zip(*offsets, strict=True):
-            more = _load(context, builder, signature.args[1], source, source_place)
-            before = _load(context, builder, signature.args[3], target, place)
+            more = _loaded(context, builder, signature.args[1], source, source_place)
+            before = _loaded(context, builder, signature.args[3], target, place)
             _store(context, builder, _fused(builder, weights, more, before), signature.args[3], target, place)
         return context.get_dummy_value()
 
@@ -322,14 +283,7 @@ def initial_best(typing: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         infinite, zeros = ir.Constant(_FLOATS, [float("inf")] * WIDTH), ir.Constant(_INTS, [0] * WIDTH)
-        return context.make_tuple(
-            builder,
-            _best,
-            [
-                context.make_tuple(builder, _row, [infinite] * COLUMNS),
-                context.make_tuple(builder, _code_row, [zeros] * COLUMNS),
-            ],
-        )
+        return _made_best(context, builder, [infinite] * COLUMNS, [zeros] * COLUMNS)
 
     return _best(), generate
 
@@ -349,11 +303,7 @@ def update_best(typing: Any, block: Any, best: Any, first: Any) -> Any:
                 closer = builder.fcmp_ordered("<", value, values[column])
                 values[column] = builder.select(closer, value, values[column])
                 codes[column] = builder.select(closer, code, codes[column])
-        return context.make_tuple(
-            builder,
-            _best,
-            [context.make_tuple(builder, _row, values), context.make_tuple(builder, _code_row, codes)],
-        )
+        return _made_best(context, builder, values, codes)
 
     return _best(block, best, types.int32), generate
 
@@ -396,7 +346,8 @@ def difference_block(
         columns = len(kind) // ROWS
         rank = _last_axis(context, builder, kinds[5], table)
         shifts = [
-            _load(context, builder, kinds[3], shift, place) for place in _vector_offsets(builder, shift_offset, columns)
+            _loaded(context, builder, kinds[3], shift, place)
+            for place in _vector_offsets(builder, shift_offset, columns)
         ]
         block = []
         for row in range(ROWS):
@@ -408,8 +359,8 @@ def difference_block(
                 strict=True,
             )
             for place, code_place, more in offsets:
-                here = builder.fadd(_load(context, builder, kinds[1], h, place), more)
-                block.append(builder.fsub(here, _load(context, builder, kinds[5], table, code_place)))
+                here = builder.fadd(_loaded(context, builder, kinds[1], h, place), more)
+                block.append(builder.fsub(here, _loaded(context, builder, kinds[5], table, code_place)))
         return context.make_tuple(builder, kind, block)
 
     return like(like, h, _INDEX, shift, _INDEX, table, _INDEX, codes, _INDEX), generate
@@ -425,7 +376,7 @@ def gather_block(typing: Any, table: Any, offset: Any, codes: Any, t: Any) -> An
         block = []
         for row in range(ROWS):
             begin = _code_row_of(context, builder, signature.args[2], codes, _plus(builder, t, row), width, offset)
-            block.append(_load(context, builder, signature.args[0], table, begin))
+            block.append(_loaded(context, builder, signature.args[0], table, begin))
         return context.make_tuple(builder, _narrow, block)
 
     return _narrow(table, _INDEX, codes, _INDEX), generate
@@ -465,6 +416,19 @@ def store_norms(typing: Any, sums: Any, array: Any, offset: Any) -> Any:
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
+def _zeros(kind: Any, of: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = _VECTORS[of]
+        return context.make_tuple(builder, kind, [ir.Constant(vector, [0.0] * vector.count)] * len(kind))
+
+    return generate
+
+
+def _made_best(context: Any, builder: Any, values: list[Any], codes: list[Any]) -> Any:
+    parts = context.make_tuple(builder, _row, values), context.make_tuple(builder, _code_row, codes)
+    return context.make_tuple(builder, _best, parts)
+
+
 def _address(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
     return builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
 
@@ -473,7 +437,7 @@ def _scalar(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> A
     return builder.load(_address(context, builder, kind, array, offset))
 
 
-def _load(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
+def _loaded(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
     vector = _VECTORS[kind.dtype]
     address = builder.bitcast(_address(context, builder, kind, array, offset), vector.as_pointer())
     return builder.load(address, align=4)
