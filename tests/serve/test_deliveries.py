@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import func, select, update
@@ -16,7 +17,7 @@ from cometad.serve.notify import outbox, receivers
 from cometad.serve.notify.outbox import KEEP_DAYS
 from cometad.serve.server import plan
 from cometad.serve.service import Service
-from cometad.serve.settings import Settings, load_settings
+from cometad.serve.settings import NotifySettings, Settings, load_settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 from contract import is_a_sentence
@@ -365,7 +366,7 @@ def test_events_of_old_readings_are_not_told_if_the_receiver_says_so(serving, re
         start = time.time() - 300
         post(client, "new", as_readings(VALUES[:64], start=start))
         until(lambda: told(receiver) == [("2-1", "opened")])
-        (known,) = service.notifications.outbox._receivers
+        (known,) = service.notifications.outbox.receivers
         known.max_age_hours = 1e-6  # as if the stream had fallen behind
         post(client, "new", as_readings(VALUES[64:300], first=64, start=start))
         until(lambda: told(receiver) == [("2-1", "opened"), ("2-1", "closed")])
@@ -514,12 +515,12 @@ def test_streams_have_figures_of_their_own_only_up_to_a_number(serving):
 
 def test_messages_that_another_process_sends_do_not_hide_our_own(tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "LOOKED_AT", 5)
+    hook = NotifySettings(name="hook", url="webhook+http://127.0.0.1/")
+    streams = {name: SimpleNamespace(id=i, name=name) for i, name in enumerate(("theirs", "ours"))}
+    alert = {"level": "alert", "severity": 1.0, "stop_at": None, "closed_at": None}
     with closing(Store.in_folder(tmp_path)) as store:
-        ours = outbox.Outbox(store, [], lambda: {1: "theirs", 2: "ours"}, lambda streams: set(streams) & {2})
+        ours = outbox.Outbox(store, [hook], streams, lambda known: set(known) & {1}, "http://127.0.0.1")
         with store.write() as connection:
-            rows = [
-                outbox._delivery_row("hook", stream, number, "opened", 0.0) for stream in (1, 2) for number in range(5)
-            ]
-            connection.execute(schema.deliveries.insert(), rows)
-        found, later = ours.due("hook", 10)
-        assert ([row.stream_id for row in found], later) == ([2] * 5, None)
+            ours.write(connection, [alert | {"stream_id": i, "number": n} for i in range(2) for n in range(5)])
+        found, later = ours._due("hook", 10)
+        assert ([row.stream_id for row in found], later) == ([1] * 5, None)

@@ -73,7 +73,7 @@ def list_deliveries(
     """The receivers of events, and messages to them, newest first."""
     notifications = service.notifications
     return DeliveryList(
-        receivers=notifications.receivers(), deliveries=notifications.deliveries(state, receiver, limit)
+        receivers=notifications.receivers(), deliveries=notifications.outbox.listed(state, receiver, limit)
     )
 
 

@@ -12,8 +12,8 @@ from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, notifier_of
 from cometad.connect.out.posting import RemoteWriter
 from cometad.errors import ParameterError
 from cometad.serve.live_stream import LiveStream
-from cometad.serve.models import DeliveryState, ReceiverState
-from cometad.serve.notify.outbox import MessageWriter, Outbox
+from cometad.serve.models import ReceiverState
+from cometad.serve.notify.outbox import Outbox
 from cometad.serve.notify.receivers import COUNTS, EventReceiver, ScoreReceiver, guarded
 from cometad.serve.regular import LoopThread
 from cometad.serve.settings import NotifySettings, Settings, address
@@ -38,7 +38,7 @@ def notifiers_of(notify: Sequence[NotifySettings]) -> dict[str, Notifier]:
 
 
 class Notifications:
-    """Sends to the configured receivers. `url` is the public address of the service."""
+    """Sends to the configured receivers: `told` of events by their names, and `copies` of scores."""
 
     def __init__(
         self,
@@ -49,11 +49,9 @@ class Notifications:
         figures: Figures,
         in_charge: Callable[[Collection[int]], Collection[int]],
     ) -> None:
-        self.url = settings.public_url or address(settings.host, settings.port)
-        self._streams = streams
         of_events = [one for one in settings.notify if not isinstance(notifiers[one.name], RemoteWriter)]
-        self.outbox = Outbox(store, of_events, self._names, in_charge)
-        writer = MessageWriter(store, lambda: {one.id: one for one in list(streams.values())}, self._link)
+        url = settings.public_url or address(settings.host, settings.port)
+        self.outbox = Outbox(store, of_events, streams, in_charge, url)
         self.told: dict[str, EventReceiver] = {}
         self.copies: list[ScoreReceiver] = []
         for one in settings.notify:
@@ -61,7 +59,7 @@ class Notifications:
             if isinstance(to, RemoteWriter):
                 self.copies.append(ScoreReceiver(one, to, figures))
             else:
-                self.told[one.name] = EventReceiver(one, to, figures, self.outbox, writer)
+                self.told[one.name] = EventReceiver(one, to, figures, self.outbox)
         self._thread = LoopThread("cometad-deliveries", self._sending)
         figures.watch_deliveries(self.outbox.counts)
 
@@ -88,12 +86,6 @@ class Notifications:
             await guarded(asyncio.to_thread(self.outbox.forget_old))
             await asyncio.sleep(FORGET_EVERY)
 
-    def _names(self) -> dict[int, str]:
-        return {one.id: one.name for one in list(self._streams.values())}
-
-    def _link(self, event: str) -> str:
-        return f"{self.url.rstrip('/')}/#/events/{event}"
-
     # -- people -----------------------------------------------------------------------------------------------------
 
     def receivers(self) -> list[ReceiverState]:
@@ -101,27 +93,11 @@ class Notifications:
         told = [one.state_with(*(counts.get((one.name, state), 0) for state in COUNTS)) for one in self.told.values()]
         return told + [one.state_with(one.waiting, one.written, one.lost) for one in self.copies]
 
-    def deliveries(self, state: str | None, receiver: str | None, limit: int) -> list[DeliveryState]:
-        names = self._names()
-        return [
-            DeliveryState.model_validate(
-                {
-                    **row._mapping,
-                    "message": row.uid,
-                    "event": f"{row.stream_id}-{row.number}",
-                    "stream": names[row.stream_id],
-                    "next_attempt": row.next_at if row.state == "waiting" else None,
-                }
-            )
-            for row in self.outbox.listed(state, receiver, limit)
-            if row.stream_id in names
-        ]
-
     async def send_example(self, receiver: str) -> None:
         """Send an example to a receiver now, ahead of waiting messages; raises `Lost` or `Rejected`."""
         notifier = notifier_of(self._receiver(receiver).settings.destination())
         now = time.time()
-        example = replace(EXAMPLE, id=uuid.uuid4().hex, link=self._link(EXAMPLE.event), opened_at=now)
+        example = replace(EXAMPLE, id=uuid.uuid4().hex, link=self.outbox.link(EXAMPLE.event), opened_at=now)
         try:
             await notifier.send([replace(example, start_time=now, stop_time=now)])
         finally:
@@ -131,7 +107,7 @@ class Notifications:
         """Retry an undelivered message; returns 0 if it was delivered meanwhile."""
         if not self.outbox.exists(delivery):
             raise Missing(f"There is no delivery {delivery}.")
-        return self.outbox.retry(delivery=delivery)
+        return self.outbox.retry(id=delivery)
 
     def retry_all(self, receiver: str) -> int:
         return self.outbox.retry(receiver=self._receiver(receiver).name)

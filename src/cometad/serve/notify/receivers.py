@@ -17,12 +17,11 @@ import structlog
 
 from cometad.arrays import Floats
 from cometad.connect.contract import Lost, retry_wait
-from cometad.connect.out.message import EventMessage
 from cometad.connect.out.notifier import Notifier, Rejected
 from cometad.connect.out.posting import RemoteWriter, ScoreSamples
 from cometad.errors import CometadError
 from cometad.serve.models import ReceiverState
-from cometad.serve.notify.outbox import MessageWriter, Outbox
+from cometad.serve.notify.outbox import Messages, Outbox
 from cometad.serve.scorer import FreshScores
 from cometad.serve.settings import NotifySettings
 from cometad.serve.storage.store import StorageError
@@ -89,11 +88,9 @@ class EventReceiver(_Outgoing):
 
     gets, counted = "events", "deliveries"
 
-    def __init__(
-        self, settings: NotifySettings, notifier: Notifier, figures: Figures, outbox: Outbox, writer: MessageWriter
-    ) -> None:
+    def __init__(self, settings: NotifySettings, notifier: Notifier, figures: Figures, outbox: Outbox) -> None:
         super().__init__(settings, notifier, figures)
-        self._notifier, self._outbox, self._writer = notifier, outbox, writer
+        self._notifier, self._outbox = notifier, outbox
         self._refusals = Counter[int]()  # by delivery
         self._retry_at = 0.0  # next attempt after a failure
         self._resent = 0.0  # when open events were last resent, by `time.monotonic`
@@ -117,29 +114,18 @@ class EventReceiver(_Outgoing):
     async def _round(self) -> float:
         """Send all due messages; returns how long to wait until the next round."""
         while True:
-            rows, later = await asyncio.to_thread(self._outbox.due, self.name, self._notifier.most)
-            if not rows:
-                break
-            written = await self._written(rows)
-            known = {row.id for row, _ in written}
-            if deleted := [row for row in rows if row.id not in known]:
-                await asyncio.to_thread(self._outbox.give_up, deleted, "The event was deleted.")
-            if not await self._send(written):
+            due, later = await asyncio.to_thread(self._outbox.due, self.name, self._notifier.most)
+            if not await (self._send(due) if due else self._resend()):
                 return self._retry_at - time.time()
-        if not await self._resend():
-            return self._retry_at - time.time()
+            if not due:
+                break
         waits = [LOOK_EVERY]
         waits += [] if later is None else [later - time.time()]
         waits += [] if self._notifier.resend is None else [self._notifier.resend / 4]
         return min(waits)
 
-    async def _written(self, rows: Sequence[Any]) -> list[tuple[Any, EventMessage]]:
-        return await asyncio.to_thread(self._writer.written, rows)
-
-    async def _send(self, written: Sequence[tuple[Any, EventMessage]]) -> bool:
+    async def _send(self, written: Messages) -> bool:
         """Send messages and record the results; returns whether the receiver is reachable."""
-        if not written:
-            return True
         rows = [row for row, _ in written]
         try:
             await self._notifier.send([message for _, message in written])
@@ -151,15 +137,18 @@ class EventReceiver(_Outgoing):
                 for one in written:
                     if not await self._send([one]):
                         return False
-                return True
-            await self._refused(rows[0], error)
+            else:
+                await self._refused(rows[0], error)
             return True
         self.accepted()
         for row in rows:
             self._refusals.pop(row.id, None)
-        await asyncio.to_thread(self._outbox.delivered, rows)
-        self.count("delivered", len(rows))
+        await self._tried(rows, "delivered", state="delivered", error=None, done_at=time.time())
         return True
+
+    async def _tried(self, rows: Sequence[Any], result: str, **values: Any) -> None:
+        await asyncio.to_thread(self._outbox.tried, rows, **values)
+        self.count(result, len(rows))
 
     def _unreachable(self, error: str) -> None:
         self.failed(error)
@@ -168,14 +157,13 @@ class EventReceiver(_Outgoing):
 
     async def _lost(self, rows: Sequence[Any], error: str) -> None:
         self._unreachable(error)
-        await asyncio.to_thread(self._outbox.failed, rows, error, self._retry_at)
+        await self._tried(rows, "failed", error=error, next_at=self._retry_at)
         old = await asyncio.to_thread(self._outbox.give_up_old, self.name, self.settings.give_up_hours, error)
-        self.count("failed", len(rows))
         if old:
-            self._given_up(old, error)
+            self.count("given_up", old)
+            self._log_given_up(old, error)
 
-    def _given_up(self, messages: int, error: str) -> None:
-        self.count("given_up", messages)
+    def _log_given_up(self, messages: int, error: str) -> None:
         _log.error("receiver given up", receiver=self.name, messages=messages, problem=error)
 
     async def _refused(self, row: Any, error: Exception) -> None:
@@ -188,14 +176,13 @@ class EventReceiver(_Outgoing):
             _log.warning("receiver failed", receiver=self.name, problem=reason)
         self.error = reason
         self._refusals[row.id] += 1
-        if self._refusals[row.id] >= REFUSALS:
-            del self._refusals[row.id]
-            await asyncio.to_thread(self._outbox.give_up, [row], reason)
-            self._given_up(1, reason)
-        else:
+        if self._refusals[row.id] < REFUSALS:
             next_at = time.time() + retry_wait(self._refusals[row.id] + 1, LONGEST_WAIT)
-            await asyncio.to_thread(self._outbox.failed, [row], reason, next_at)
-            self.count("failed", 1)
+            await self._tried([row], "failed", error=reason, next_at=next_at)
+        else:
+            del self._refusals[row.id]
+            await self._tried([row], "given_up", state="undelivered", error=reason, done_at=time.time())
+            self._log_given_up(1, reason)
 
     async def _resend(self) -> bool:
         """Resend open events to a receiver that needs it; returns whether it is reachable."""
@@ -204,7 +191,8 @@ class EventReceiver(_Outgoing):
             return True
         rows = await asyncio.to_thread(self._outbox.still_open, self.name)
         for first in range(0, len(rows), self._notifier.most):
-            written = await self._written(rows[first : first + self._notifier.most])
+            part = rows[first : first + self._notifier.most]
+            written = await asyncio.to_thread(self._outbox.written, part)
             try:
                 if written:
                     await self._notifier.send([message for _, message in written])
