@@ -32,6 +32,7 @@ MOST_CLIENTS = 10_000  # remembered for their rates
 SMALL_BODY = 64 * 1024  # bytes: of requests that are read before the token is looked at
 BURST = 2.0  # seconds of requests that may come at once
 UPLOADS = "/v1/detectors/"  # these routes have a bound of their own
+MOMENT = "Seconds since 1970, or ISO 8601."
 SAFE = ("GET", "HEAD", "OPTIONS")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -226,7 +227,7 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def moment(text: str | None, default: float) -> float:
+def _moment(text: str | None, default: float) -> float:
     """A time in a query: seconds since 1970, or ISO 8601."""
     if text is None:
         return default
@@ -247,5 +248,11 @@ def moment(text: str | None, default: float) -> float:
         ) from error
 
 
-From = Annotated[str | None, Query(alias="from", max_length=40, description="Seconds since 1970, or ISO 8601.")]
-To = Annotated[str | None, Query(alias="to", max_length=40, description="Seconds since 1970, or ISO 8601.")]
+def _stretch(
+    start: Annotated[str | None, Query(alias="from", max_length=40, description=MOMENT)] = None,
+    stop: Annotated[str | None, Query(alias="to", max_length=40, description=MOMENT)] = None,
+) -> tuple[float, float]:
+    return _moment(start, -EVER), _moment(stop, EVER)
+
+
+Stretch = Annotated[tuple[float, float], Depends(_stretch)]

@@ -1,18 +1,16 @@
 """Streams, their past, and their events."""
 
 import asyncio
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
 from cometad.alerting.alerts import Level
-from cometad.serve.api.guards import EventName, From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.api.guards import EventName, ServiceOf, StreamName, Stretch, answers, may
 from cometad.serve.explaining import variables_between
-from cometad.serve.history_queries import event_details, events_of, export_parquet, scores_between
-from cometad.serve.live_stream import EVER, LiveStream
+from cometad.serve.history_queries import as_parquet, event_details, events_of, scores_between
+from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import (
     MOST_POINTS,
     EventDetails,
@@ -36,17 +34,15 @@ events = APIRouter(prefix="/v1/events", tags=["events"])
 
 @dataclass
 class EventQuery:
+    stretch: Stretch
     state: Literal["open", "closed"] | None = None
     level: Level | None = None
-    start: From = None
-    stop: To = None
     limit: Annotated[int, Query(ge=1, le=1000)] = 100
 
     def of(self, service: Service, stream: LiveStream | None) -> EventList:
         """The events of one stream or of all."""
-        begin, end = moment(self.start, -EVER), moment(self.stop, EVER)
-        chosen = self.state, self.level, begin, end, self.limit
-        return EventList(events=events_of(service.store, service.streams, stream, *chosen))
+        found = events_of(service.store, service.streams, stream, self.state, self.level, *self.stretch, self.limit)
+        return EventList(events=found)
 
 
 Wanted = Annotated[EventQuery, Depends()]
@@ -101,26 +97,22 @@ async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
 def get_scores(
     name: StreamName,
     service: ServiceOf,
-    start: From = None,
-    stop: To = None,
+    stretch: Stretch,
     points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800,
 ) -> ScoreHistory:
     """The scores of a stretch of time, thinned to about `points` without losing extremes."""
-    stream = service.stream(name)
-    return scores_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), points)
+    return scores_between(service.store, service.stream(name), *stretch, points)
 
 
 @router.get("/{name}/variables", responses=answers(404), dependencies=[may("read")])
 def get_variables(
     name: StreamName,
     service: ServiceOf,
-    start: From = None,
-    stop: To = None,
+    stretch: Stretch,
     top: Annotated[int, Query(ge=1, le=50)] = 6,
 ) -> Variables:
     """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
-    stream = service.stream(name)
-    return variables_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), top)
+    return variables_between(service.store, service.stream(name), *stretch, top)
 
 
 @router.get("/{name}/events", responses=answers(404), dependencies=[may("read")])
@@ -133,16 +125,11 @@ def get_stream_events(name: StreamName, service: ServiceOf, wanted: Wanted) -> E
 def export_stream(
     name: StreamName,
     service: ServiceOf,
+    stretch: Stretch,
     what: Literal["readings", "scores"] = "scores",
-    start: From = None,
-    stop: To = None,
 ) -> Response:
     """The readings or scores of a stretch as a Parquet file."""
-    stream = service.stream(name)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "export.parquet"
-        export_parquet(service.store, stream, what, moment(start, -EVER), moment(stop, EVER), file)
-        content = file.read_bytes()
+    content = as_parquet(service.store, service.stream(name), what, *stretch)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{what}.parquet"'}
     return Response(content, media_type=PARQUET, headers=headers)
 
