@@ -70,14 +70,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _bug)
-    settings = service.settings
-    app.add_middleware(
-        Guards,
-        tokens=service.tokens,
-        per_second=settings.max_requests_per_second,
-        most_bytes=settings.max_body_mib * 2**20,
-        figures=service.figures,
-    )
+    app.add_middleware(Guards, service=service)
     return app
 
 
