@@ -314,7 +314,7 @@ def test_a_notice_is_listed_and_sent_only_once_it_has_become_an_alert(serving, r
 
 def test_a_receiver_chooses_streams_and_severities(serving, receiver):
     woken = {"name": "phone", "url": receiver.url, "streams": ["pump", "fan"], "min_severity": 0.9}
-    chat = {"name": "chat", "url": receiver.url, "streams": ["pum?", "mill-*"]}
+    chat = {"name": "chat", "url": receiver.url, "streams": ["pum?", "mill-*"], "alert_from": 0.0}
     with serving(chat, woken) as (_, client):
         serving.ready(client, "pump", "fan")
         for stream in ("pump", "fan"):
