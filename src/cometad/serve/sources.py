@@ -31,10 +31,7 @@ class Connections:
     """
 
     def __init__(
-        self,
-        addresses: Iterable[Address],
-        receiver: Receiver,
-        changed: Callable[[Connection], None] = lambda one: None,
+        self, addresses: Iterable[Address], receiver: Receiver, changed: Callable[[Connection], None] = lambda one: None
     ) -> None:
         self._sources: list[tuple[ReadingSource, Intake]] = []
         self._tell = changed

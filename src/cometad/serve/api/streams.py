@@ -95,10 +95,7 @@ async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
 
 @router.get("/{name}/scores", responses=answers(404), dependencies=[may("read")])
 def get_scores(
-    name: StreamName,
-    service: ServiceOf,
-    stretch: Stretch,
-    points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800,
+    name: StreamName, service: ServiceOf, stretch: Stretch, points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800
 ) -> ScoreHistory:
     """The scores of a stretch of time, thinned to about `points` without losing extremes."""
     return scores_between(service.store, service.stream(name), *stretch, points)
@@ -106,10 +103,7 @@ def get_scores(
 
 @router.get("/{name}/variables", responses=answers(404), dependencies=[may("read")])
 def get_variables(
-    name: StreamName,
-    service: ServiceOf,
-    stretch: Stretch,
-    top: Annotated[int, Query(ge=1, le=50)] = 6,
+    name: StreamName, service: ServiceOf, stretch: Stretch, top: Annotated[int, Query(ge=1, le=50)] = 6
 ) -> Variables:
     """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
     return variables_between(service.store, service.stream(name), *stretch, top)
@@ -123,10 +117,7 @@ def get_stream_events(name: StreamName, service: ServiceOf, wanted: Wanted) -> E
 
 @router.get("/{name}/export", responses=answers(404) | _FILE, dependencies=[may("read")], response_class=Response)
 def export_stream(
-    name: StreamName,
-    service: ServiceOf,
-    stretch: Stretch,
-    what: Literal["readings", "scores"] = "scores",
+    name: StreamName, service: ServiceOf, stretch: Stretch, what: Literal["readings", "scores"] = "scores"
 ) -> Response:
     """The readings or scores of a stretch as a Parquet file."""
     content = as_parquet(service.store, service.stream(name), what, *stretch)

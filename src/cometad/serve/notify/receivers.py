@@ -7,9 +7,11 @@ database anyway, so if a receiver is down for long, the oldest copies are droppe
 import asyncio
 import threading
 import time
+import uuid
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,14 +19,18 @@ import structlog
 
 from cometad.arrays import Floats
 from cometad.connect.contract import Lost, retry_wait
-from cometad.connect.out.notifier import Notifier, Rejected
+from cometad.connect.out.message import EXAMPLE
+from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, Rejected, notifier_of
 from cometad.connect.out.posting import RemoteWriter, ScoreSamples
-from cometad.errors import CometadError
+from cometad.errors import CometadError, ParameterError
+from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import ReceiverState
 from cometad.serve.notify.outbox import Messages, Outbox
+from cometad.serve.regular import LoopThread
 from cometad.serve.scorer import FreshScores
-from cometad.serve.settings import NotifySettings
-from cometad.serve.storage.store import StorageError
+from cometad.serve.settings import NotifySettings, Settings, address
+from cometad.serve.storage.store import StorageError, Store
+from cometad.serve.stored_detectors import Missing
 from cometad.serve.watching import Figures
 
 LONGEST_WAIT = 300.0  # seconds until a failed receiver of events is retried
@@ -35,13 +41,15 @@ SHORTEST_WAIT = 0.05
 MOST = 500_000  # scores that wait
 BATCH = 5000  # scores in a request
 GATHER = 1.0  # seconds
+FORGET_EVERY = 3600.0
+STOP_WITHIN = 5.0  # seconds for running requests when the service stops
 COUNTS = ("waiting", "delivered", "undelivered")  # messages or scores
 BAD_REQUEST = 400  # also Prometheus's response to a request with one sample that is too old: it accepts none
 
 _log = structlog.get_logger("cometad.serve")
 
 
-async def guarded(work: Coroutine[Any, Any, float | None]) -> float:
+async def _guarded(work: Coroutine[Any, Any, float | None]) -> float:
     """Do some work; returns how long to wait. An error affects neither others nor the next round."""
     try:
         return await work or 0.0
@@ -104,7 +112,7 @@ class EventReceiver(_Outgoing):
     async def run(self) -> None:
         try:
             while True:
-                wait = await guarded(self._round())
+                wait = await _guarded(self._round())
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), max(wait, SHORTEST_WAIT))
                 self._woken.clear()
@@ -297,3 +305,96 @@ def _is_open(scores: FreshScores) -> Floats:
         stop = np.inf if event.state == "open" or event.stop_time is None else event.stop_time
         found[(scores.ats >= start) & (scores.ats <= stop)] = 1.0
     return found
+
+
+def notifiers_of(notify: Sequence[NotifySettings]) -> dict[str, Notifier]:
+    found: dict[str, Notifier] = {}
+    names = [one.name for one in notify]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ParameterError(f"Two receivers have the name {twice!r}. Give each [[notify]] table its own.")
+    for one in notify:
+        to = one.destination()
+        found[one.name] = RemoteWriter(to) if to.address.scheme in SCORE_WRITERS else notifier_of(to)
+    return found
+
+
+class Notifications:
+    """Sends to the configured receivers: `told` of events by their names, and `copies` of scores."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        notifiers: dict[str, Notifier],
+        streams: dict[str, LiveStream],
+        figures: Figures,
+        in_charge: Callable[[Collection[int]], Collection[int]],
+    ) -> None:
+        of_events = [one for one in settings.notify if not isinstance(notifiers[one.name], RemoteWriter)]
+        url = settings.public_url or address(settings.host, settings.port)
+        self.outbox = Outbox(store, of_events, streams, in_charge, url)
+        self.told: dict[str, EventReceiver] = {}
+        self.copies: list[ScoreReceiver] = []
+        for one in settings.notify:
+            to = notifiers[one.name]
+            if isinstance(to, RemoteWriter):
+                self.copies.append(ScoreReceiver(one, to, figures))
+            else:
+                self.told[one.name] = EventReceiver(one, to, figures, self.outbox)
+        self._thread = LoopThread("cometad-deliveries", self._sending)
+        figures.watch_deliveries(self.outbox.counts)
+
+    def start(self) -> None:
+        self.outbox.give_up_unknown()
+        if self.told or self.copies:
+            self.outbox.wake = lambda asked: self._thread.call(self._wake, asked)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sending; unsent messages wait for the next start."""
+        self._thread.stop(STOP_WITHIN)
+
+    def _sending(self) -> list[Coroutine[Any, Any, Any]]:
+        copying = [_guarded(one.run()) for one in self.copies]
+        return [*(one.run() for one in self.told.values()), *copying, self._forget()]
+
+    def _wake(self, asked: bool) -> None:
+        for receiver in self.told.values():
+            receiver.wake(asked)
+
+    async def _forget(self) -> None:
+        while True:
+            await _guarded(asyncio.to_thread(self.outbox.forget_old))
+            await asyncio.sleep(FORGET_EVERY)
+
+    # -- people -----------------------------------------------------------------------------------------------------
+
+    def receivers(self) -> list[ReceiverState]:
+        counts = self.outbox.counts()
+        told = [one.state_with(*(counts.get((one.name, state), 0) for state in COUNTS)) for one in self.told.values()]
+        return told + [one.state_with(one.waiting, one.written, one.lost) for one in self.copies]
+
+    async def send_example(self, receiver: str) -> None:
+        """Send an example to a receiver now, ahead of waiting messages; raises `Lost` or `Rejected`."""
+        notifier = notifier_of(self._receiver(receiver).settings.destination())
+        now = time.time()
+        example = replace(EXAMPLE, id=uuid.uuid4().hex, link=self.outbox.link(EXAMPLE.event), opened_at=now)
+        try:
+            await notifier.send([replace(example, start_time=now, stop_time=now)])
+        finally:
+            await notifier.close()
+
+    def retry_one(self, delivery: int) -> int:
+        """Retry an undelivered message; returns 0 if it was delivered meanwhile."""
+        if not self.outbox.exists(delivery):
+            raise Missing(f"There is no delivery {delivery}.")
+        return self.outbox.retry(id=delivery)
+
+    def retry_all(self, receiver: str) -> int:
+        return self.outbox.retry(receiver=self._receiver(receiver).name)
+
+    def _receiver(self, name: str) -> EventReceiver:
+        if name not in self.told:
+            raise Missing(f"There is no receiver {name!r} of events. Add a [[notify]] table for it to cometad.toml.")
+        return self.told[name]
