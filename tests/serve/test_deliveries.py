@@ -478,7 +478,8 @@ def test_streams_have_figures_of_their_own_only_up_to_a_number(serving):
 def test_messages_that_another_process_sends_do_not_hide_our_own(tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "LOOKED_AT", 5)
     hook = NotifySettings(name="hook", url="webhook+http://127.0.0.1/")
-    streams = {name: SimpleNamespace(id=i, name=name) for i, name in enumerate(("theirs", "ours"))}
+    known = {i: SimpleNamespace(name=name) for i, name in enumerate(("theirs", "ours"))}
+    streams = SimpleNamespace(by_id=lambda ids: {i: known[i] for i in ids})
     alert = {"level": "alert", "severity": 1.0, "stop_at": None, "closed_at": None}
     with closing(Store.in_folder(tmp_path)) as store:
         ours = outbox.Outbox(store, [hook], streams, lambda known: set(known) & {1}, "http://127.0.0.1")

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -11,10 +11,10 @@ from cometad.comet import Comet
 from cometad.connect.contract import Busy, ReadingBatch
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import CometadError, InputError
-from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DemoState, StreamSettings
 from cometad.serve.recorder import Recorder
 from cometad.serve.stored_detectors import StoredDetectors
+from cometad.serve.stored_streams import Streams
 
 NAME = "demo"
 PERIOD = 0.1  # seconds between readings
@@ -29,7 +29,7 @@ class DemoPlant:
 
     def __init__(
         self,
-        streams: Mapping[str, LiveStream],
+        streams: Streams,
         detectors: StoredDetectors,
         recorder: Recorder,
         put_stream: Callable[[str, StreamSettings], Any],
@@ -60,7 +60,7 @@ class DemoPlant:
         error = None
         try:
             plant = synthetic_plant(seed=1)
-            if NAME not in self._streams:
+            if self._streams.find(NAME) is None:
                 self._detectors.add(NAME, Comet().fit(plant.frames()[0]).to_bytes())
                 self._put_stream(NAME, SETTINGS)
             self._state = DemoState(stream=NAME, state="running")

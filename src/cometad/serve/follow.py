@@ -41,7 +41,7 @@ def follow(
         service.start()
         if detector is not None:
             _create(service, address.stream, detector, stream_settings or {})
-        elif address.stream is not None and address.stream not in service.streams:
+        elif address.stream is not None and service.streams.find(address.stream) is None:
             raise ParameterError(
                 f"There is no stream {address.stream!r} in the data folder. Create it with --detector FILE."
             )
@@ -93,7 +93,7 @@ def _create(service: Service, name: str | None, file: Path, options: dict[str, A
         raise ParameterError("A detector creates a stream, which needs a name. Pass --stream NAME.")
     if not is_name(name):
         raise ParameterError(f"{name!r} cannot name a stream. Use letters, digits, dots, dashes and underscores.")
-    if name in service.streams:
+    if service.streams.find(name) is not None:
         return
     if not file.is_file():
         raise ParameterError(f"There is no file '{file}'. Name a detector written by cometad fit.")

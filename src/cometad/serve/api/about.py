@@ -45,7 +45,7 @@ def readyz(service: ServiceOf) -> Health:
         raise Refused(503, "The streams are being opened. Try again in a moment.", {"Retry-After": "1"})
     if service.recorder.problem is not None:
         raise Refused(503, service.recorder.problem, {"Retry-After": "5"})
-    return Health(status="ready", details={"streams": len(service.streams), "unscored": service.scorer.unscored})
+    return Health(status="ready", details={"streams": service.count_streams(), "unscored": service.scorer.unscored})
 
 
 @router.get("/metrics", responses=answers(), dependencies=[may("read")], response_class=Response)
@@ -61,7 +61,7 @@ def session(request: Request, service: ServiceOf) -> SessionInfo:
         version=version("cometad"),
         tokens=service.tokens.any,
         scopes=list(scopes_of(request)),
-        streams=len(service.streams),
+        streams=service.count_streams(),
         detectors=len(service.detectors.all()),
     )
 

@@ -1,6 +1,5 @@
 """Streams, their past, and their events."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -51,46 +50,42 @@ Wanted = Annotated[EventQuery, Depends()]
 @router.get("", responses=answers(), dependencies=[may("read")])
 def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)] = 0) -> Streams:
     """All streams, by name; with `recent`, also their last scores."""
-    service.sharing.look()
-    streams = [stream for _, stream in sorted(service.streams.items())]
-    return Streams(streams=[service.describe(stream, recent) for stream in streams])
+    streams = sorted(service.streams.all(), key=lambda one: one.name)
+    return Streams(streams=service.describe(streams, recent))
 
 
 @router.get("/{name}", responses=answers(404), dependencies=[may("read")])
 def get_stream(name: StreamName, service: ServiceOf) -> StreamDetails:
     """How a stream is now."""
     stream = service.stream(name)
-    service.sharing.look()
-    state = dict(service.describe(stream))
-    return StreamDetails(**state, variables=list(stream.layout.names), settings=stream.settings)
+    (state,) = service.describe([stream])
+    return StreamDetails(**dict(state), variables=list(stream.layout.names), settings=stream.settings)
 
 
 @router.put("/{name}", responses=answers(404, 409) | {201: {"model": StreamState}}, dependencies=[may("write")])
-async def put_stream(name: StreamName, settings: StreamSettings, service: ServiceOf, response: Response) -> StreamState:
+def put_stream(name: StreamName, settings: StreamSettings, service: ServiceOf, response: Response) -> StreamState:
     """Create a stream, or change its settings: then it starts anew from its next reading."""
-    stream, created = await asyncio.to_thread(service.put_stream, name, settings)
+    stream, created = service.put_stream(name, settings)
     response.status_code = 201 if created else 200
-    return service.describe(stream)
+    return service.describe([stream])[0]
 
 
 @router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
-async def delete_stream(name: StreamName, service: ServiceOf) -> None:
+def delete_stream(name: StreamName, service: ServiceOf) -> None:
     """Delete a stream with its readings, scores and events."""
-    await asyncio.to_thread(service.delete_stream, name)
+    service.delete_stream(name)
 
 
 @router.post("/{name}/pause", responses=answers(404, 409), dependencies=[may("write")])
-async def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
+def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Stop scoring a stream. Its readings are stored, and scored once it is resumed."""
-    stream = await asyncio.to_thread(service.pause, name)
-    return service.describe(stream)
+    return service.describe([service.pause(name)])[0]
 
 
 @router.post("/{name}/resume", responses=answers(404, 409), dependencies=[may("write")])
-async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
+def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Score a stream again, from the reading it was paused at."""
-    stream = await asyncio.to_thread(service.resume, name)
-    return service.describe(stream)
+    return service.describe([service.resume(name)])[0]
 
 
 @router.get("/{name}/scores", responses=answers(404), dependencies=[may("read")])

@@ -22,6 +22,7 @@ from cometad.serve.models import DeliveryState, EventSummary, Explained, Variabl
 from cometad.serve.settings import NotifySettings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
+from cometad.serve.stored_streams import Streams
 
 KEEP_DAYS = 30  # finished rows
 LOOKED_AT = 1000  # waiting rows per query
@@ -40,7 +41,7 @@ class Outbox:
         self,
         store: Store,
         receivers: Sequence[NotifySettings],
-        streams: dict[str, LiveStream],
+        streams: Streams,
         in_charge: Callable[[Collection[int]], Collection[int]],
         url: str,
     ) -> None:
@@ -49,15 +50,14 @@ class Outbox:
         self.wake: Callable[[bool], None] = lambda asked: None  # called when there is something to send
         self._explained: OrderedDict[tuple[Any, ...], tuple[MessageVariable, ...]] = OrderedDict()
 
-    def _known(self) -> dict[int, LiveStream]:
-        return {one.id: one for one in list(self._streams.values())}
-
     def write(self, connection: Connection, events: Sequence[dict[str, Any]]) -> bool:
         """Add rows for alerts that opened, became severe enough, or closed; returns whether there are any.
 
         A known change is left alone, so that an event that is scored again is sent once.
         """
-        now, streams = time.time(), self._known() if events else {}
+        if not (self.receivers and events):
+            return False
+        now, streams = time.time(), self._streams.by_id({event["stream_id"] for event in events})
         rows = [
             {"receiver": receiver.name, "stream_id": event["stream_id"], "number": event["number"], "change": change}
             | {"uid": uuid.uuid4().hex, "state": "waiting", "attempts": 0}
@@ -140,7 +140,7 @@ class Outbox:
 
     def _sent_here(self, streams: set[int]) -> set[int]:
         """The streams whose messages this process sends, rather than another one that shares the database."""
-        known = streams & self._known().keys()
+        known = self._streams.by_id(streams)
         return set(self._in_charge(known)) if known else set()
 
     def forget_old(self) -> None:
@@ -154,7 +154,8 @@ class Outbox:
 
     def listed(self, state: str | None, receiver: str | None, limit: int) -> list[DeliveryState]:
         query = select(_TABLE).where(_own(state=state, receiver=receiver)).order_by(_TABLE.c.id.desc()).limit(limit)
-        rows, streams = self._store.rows(query), self._known()
+        rows = self._store.rows(query)
+        streams = self._streams.by_id({row.stream_id for row in rows})
         return [
             DeliveryState(
                 **row._mapping,
@@ -190,7 +191,7 @@ class Outbox:
 
     def written(self, rows: Sequence[Any]) -> Messages:
         """Rows with their messages; without those of deleted events or of other processes."""
-        streams, table = self._known(), schema.events
+        streams, table = self._streams.by_id({row.stream_id for row in rows}), schema.events
         keys = [(row.stream_id, row.number) for row in rows]
         query = select(table).where(tuple_(table.c.stream_id, table.c.number).in_(keys))
         events = {(event.stream_id, event.number): event for event in self._store.rows(query)} if rows else {}

@@ -23,7 +23,6 @@ from cometad.connect.out.message import EXAMPLE
 from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, Rejected, notifier_of
 from cometad.connect.out.posting import RemoteWriter, ScoreSamples
 from cometad.errors import CometadError, ParameterError
-from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import ReceiverState
 from cometad.serve.notify.outbox import Messages, Outbox
 from cometad.serve.regular import LoopThread
@@ -31,6 +30,7 @@ from cometad.serve.scorer import FreshScores
 from cometad.serve.settings import NotifySettings, Settings, address
 from cometad.serve.storage.store import StorageError, Store
 from cometad.serve.stored_detectors import Missing
+from cometad.serve.stored_streams import Streams
 from cometad.serve.watching import Figures
 
 LONGEST_WAIT = 300.0  # seconds until a failed receiver of events is retried
@@ -327,7 +327,7 @@ class Notifications:
         store: Store,
         settings: Settings,
         notifiers: dict[str, Notifier],
-        streams: dict[str, LiveStream],
+        streams: Streams,
         figures: Figures,
         in_charge: Callable[[Collection[int]], Collection[int]],
     ) -> None:
