@@ -239,7 +239,7 @@ class RawRun(Saved):
         require_state(len(self._previous) in (0, self._fitted.window), "its array 'before' is not a window")
         if self.adapter is not None:
             self._scorer = self._scorer.after(self._network)
-        self._score_windows(0, -(-filled // length) * length)
+        self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # bit-identical to before
 
 
 class Run(ScoringRun):
