@@ -15,9 +15,9 @@ from pydantic_core import from_json
 
 from cometad.arrays import Floats
 from cometad.connect.contract import Message, ReadingBatch, Refusal
-from cometad.data.cells import StreamNumbers, repeated
+from cometad.data.cells import StreamNumbers, TimeFields, lacks, repeated
 from cometad.data.prepare import EXACT
-from cometad.data.text import Fields, Layout, lacks, readings
+from cometad.data.text import Layout, readings
 from cometad.errors import CometadError, InputError
 from cometad.parameters import is_integer
 
@@ -129,7 +129,8 @@ class _Gathered:
         self._layout, self._where = layout, where or _reading
         self._places: dict[tuple[str, ...], _Places] = {}  # by fields
         self._rows: list[Row] = []  # not checked yet
-        self._fields = Fields(layout, StreamNumbers(gaps=layout.gaps), where or "Line {}".format)
+        numbers = StreamNumbers(gaps=layout.gaps)
+        self._times = TimeFields(layout.names, layout.time_column, numbers, where or "Line {}".format)
         self._numbers: dict[str, StreamNumbers] = {}  # by stream: one never decides how another writes its values
 
     def add(self, item: Any, line: int, stream: str) -> None:
@@ -143,7 +144,7 @@ class _Gathered:
             raise InputError(f"{self._where(line)} is neither an object nor a list of numbers.")
         keys, cells = item
         places = self._places.get(keys) or self._found(keys, cells, line)
-        time = None if places.time is None else self._fields.sent(cells[places.time], keys[places.time], line)
+        time = None if places.time is None else self._times.sent(cells[places.time], keys[places.time], line)
         sequence = None if places.sequence is None else self._checked_sequence(cells[places.sequence], line)
         values = self._nested(cells[places.nested], line) if places.values is None else places.values(cells)
         self._rows.append((stream, values, time, sequence, line))
@@ -156,7 +157,7 @@ class _Gathered:
         place = {key: i for i, key in enumerate(keys)}
         _, sequence, nested = (place.pop(word, None) if word not in names else None for word in _OWN_FIELDS)
         values = self._picked(place, line) if nested is None else None
-        time_field = self._fields.time_field({key: cells[i] for key, i in place.items()}, line)
+        time_field = self._times.field({key: cells[i] for key, i in place.items()}, line)
         found = _Places(None if time_field is None else place[time_field], sequence, nested or 0, values)
         if time_field is not None or place.keys() <= set(names):  # else a later reading may have a time in its place
             self._places[keys] = found

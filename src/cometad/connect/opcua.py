@@ -114,7 +114,7 @@ class OpcuaSource(ConnectedSource):
             self._names.setdefault(_node_id(name, node), []).append(name)
 
     async def _tags_of_folder(self, intake: Intake) -> dict[str, str]:
-        names = intake.layout(self._stream).names
+        names = (await asyncio.to_thread(intake.layout, self._stream)).names
         found = await self._link.variables_of(self._folder)
         tags = {name: node for name, node in found.items() if name in names}
         if not tags:

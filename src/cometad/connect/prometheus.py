@@ -73,10 +73,10 @@ class PrometheusSource(ConnectedSource):
 
     async def pull(self, intake: Intake) -> None:
         while True:
-            if intake.layout(self._stream) != self._layout:  # the stream has a new detector
+            if await self._layout_now(intake) != self._layout:  # the stream has a new detector
                 self._layout = await self._checked(intake)
             now = await self._now()
-            first, due = self._first(intake, now), self._due(now)
+            first, due = await self._first(intake, now), self._due(now)
             if first > due:
                 wait = self._grid.seconds(first) + self._delay - now
                 await asyncio.sleep(min(max(wait, 0.01), LONGEST_SLEEP))
@@ -84,12 +84,18 @@ class PrometheusSource(ConnectedSource):
             most = max(1, min(self._most, MOST_CELLS // len(self._layout.names)))
             await self._pull(intake, range(first, min(due + 1, first + most)))
 
+    async def _layout_now(self, intake: Intake) -> Layout:
+        return await asyncio.to_thread(intake.layout, self._stream)
+
+    async def _last_time(self, intake: Intake) -> float | None:
+        return await asyncio.to_thread(intake.last_time, self._stream)
+
     def _due(self, now: float) -> int:
         return self._grid.before(now - self._delay)
 
-    def _first(self, intake: Intake, now: float) -> int:
+    async def _first(self, intake: Intake, now: float) -> int:
         """The next step: after those already queried, and after the last reading of the stream."""
-        last = intake.last_time(self._stream)
+        last = await self._last_time(intake)
         if last is not None:
             return max(self._grid.after(last), self._next or 0)
         if self._next is None:
@@ -104,14 +110,14 @@ class PrometheusSource(ConnectedSource):
             if len(page) > 1:
                 self._most = len(page) // 2
                 return
-            if isinstance(error, SlowQuery) or intake.last_time(self._stream) is None:
+            if isinstance(error, SlowQuery) or await self._last_time(intake) is None:
                 raise
             # This step can never be evaluated, and must not block those after it.
             await intake.reject([self._rejection(page, str(error))])
         else:
             await self._deliver(intake, page, values)
             self._most = min(MOST_STEPS, 2 * self._most)
-        if intake.layout(self._stream) == self._layout:  # otherwise they were refused and are queried again
+        if await self._layout_now(intake) == self._layout:  # otherwise they were refused and are queried again
             self._next = page.stop
 
     async def _deliver(self, intake: Intake, page: range, values: Floats) -> None:
@@ -153,7 +159,7 @@ class PrometheusSource(ConnectedSource):
 
     async def _checked(self, intake: Intake) -> Layout:
         """The layout of the stream. Every query is evaluated once, so a wrong one is refused before any reading."""
-        layout = intake.layout(self._stream)
+        layout = await self._layout_now(intake)
         self._queries.check_names(layout.names)
         now = await self._now()
         latest = self._due(now)
@@ -161,7 +167,7 @@ class PrometheusSource(ConnectedSource):
         self._queries.placed(range(latest, latest + 1), answers, layout.names)  # refuses several series of a variable
         found = self._queries.names_in(answers)
         lacking = [name for name in layout.names if name not in found]
-        if lacking and intake.last_time(self._stream) is None:  # later, it is a target that is down
+        if lacking and await self._last_time(intake) is None:  # later, it is a target that is down
             await self._check_names_in(range(max(0, self._due(now - self.options["back_fill"])), latest + 1), lacking)
         return layout
 

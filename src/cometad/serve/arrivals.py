@@ -176,7 +176,7 @@ class Admission:
             last = {"last_time": json.dumps(admitted.last_time), "last_sequence": arrivals.last_sequence}
             self.chunks.append(chunk(stream.id, rows) | last)
             self.accepted.append(Accepted(stream, rows, self._since))
-            arrivals.last_received, arrivals.fed = self._received, True
+            arrivals.last_received = self._received
 
     def after(self, stream: LiveStream) -> Arrivals:
         """The arrivals of a stream after what was admitted so far; kept once the transaction is on disk."""
