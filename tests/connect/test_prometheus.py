@@ -282,7 +282,7 @@ def test_a_page_that_is_too_much_is_halved_and_a_step_that_cannot_be_evaluated_i
     assert last < bad
     np.testing.assert_array_equal(times, wanted)
     (row,) = rejected(service.store, one.name, 10)
-    assert row.place == datetime.fromtimestamp(bad, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert row.where == datetime.fromtimestamp(bad, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert "returned 2 series" in row.reason
 
 
