@@ -93,7 +93,7 @@ class KafkaSource(ConnectedSource):
     async def _first(self, part: int, intake: Intake) -> int:
         """The first offset: the stored one, else the group's committed one, else according to `start`."""
         position = await asyncio.to_thread(lambda: intake.position)
-        if position is not None and position["topic"] == self._topic:  # otherwise the URL has changed
+        if position is not None and position.get("topic") == self._topic:  # otherwise the URL has changed
             return int(position["offset"])
         offset = await self._link.committed(part)
         if offset is None:
