@@ -1,6 +1,5 @@
 """One source and its streams, without HTTP: what `cometad connect` does."""
 
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -61,7 +60,7 @@ class _Relay:
 
     def __init__(self, write: Callable[[list[Line]], None], say: Callable[[str], None]) -> None:
         self._write, self._say = write, say
-        self._was_connected, self._is_connected = threading.Event(), False
+        self._was_connected = self._is_connected = False
         self.error: Exception | None = None
 
     def scores(self, scores: FreshScores) -> None:
@@ -80,8 +79,8 @@ class _Relay:
                 self._say(connection.reason)
             elif not self._is_connected:
                 self._say(f"Connected to {connection.url}.")
-            self._was_connected.set()
-        elif connection.state == "failed" and not self._was_connected.is_set():
+            self._was_connected = True
+        elif connection.state == "failed" and not self._was_connected:
             self.error = self.error or InputError(connection.reason or "The source cannot be used.")
         elif connection.state in ("lost", "failed"):
             self._say(f"{connection.reason} Trying again.")

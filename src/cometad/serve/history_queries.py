@@ -1,7 +1,7 @@
 """What people ask about the past of a stream: scores, events with their explanations, and files of both."""
 
 import json
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,8 @@ def event_details(service: Service, event_id: str) -> EventDetails:
     )
 
 
-def export_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float, file: Path) -> None:
-    """Write the readings or scores of a stretch to a file, with their times in UTC.
+def as_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float) -> bytes:
+    """The readings or scores of a stretch as a Parquet file, with their times in UTC.
 
     Readings from before the settings of the stream were changed are left out: they may have other variables.
     """
@@ -124,7 +124,9 @@ def export_parquet(store: Store, stream: LiveStream, what: str, start: float, st
     with store.read() as connection:
         check_size(connection, table, stream.id, start, stop)
         rows = by_time(connection, table, stream.id, start, stop, stream.row.first_seq if what == "readings" else 0)
+    file = BytesIO()
     _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
+    return file.getvalue()
 
 
 def check_size(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> None:

@@ -302,7 +302,7 @@ class Recorder:
             change_event(connection, one["stream_id"], one["number"], {name: one[name] for name in ("taught", "note")})
         for one in stored.paused:
             _change_stream(connection, one["stream_id"], paused=True, reason=one["reason"])
-        return self._outbox.write(connection, stored.events)
+        return bool(self._outbox.receivers) and self._outbox.write(connection, stored.events)
 
 
 def _future() -> "Future[Any]":

@@ -23,7 +23,7 @@ from cometad.serve.fleet_streams import FleetStreams
 from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.members import Fenced, Members, Moved, SharedMembers
 from cometad.serve.models import StreamSettings, StreamState
-from cometad.serve.notify.notifications import Notifications, notifiers_of
+from cometad.serve.notify.receivers import Notifications, notifiers_of
 from cometad.serve.recorder import Recorder
 from cometad.serve.scorer import LiveScorer
 from cometad.serve.settings import Settings

@@ -1,17 +1,15 @@
 """Streams, their past, and their events."""
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
 from cometad.alerting.alerts import Level
-from cometad.serve.api.guards import EventName, From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.api.guards import EventName, ServiceOf, StreamName, Stretch, answers, may
 from cometad.serve.explaining import variables_between
-from cometad.serve.history_queries import event_details, events_of, export_parquet, scores_between
-from cometad.serve.live_stream import EVER, LiveStream
+from cometad.serve.history_queries import as_parquet, event_details, events_of, scores_between
+from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import (
     MOST_POINTS,
     EventDetails,
@@ -35,17 +33,15 @@ events = APIRouter(prefix="/v1/events", tags=["events"])
 
 @dataclass
 class EventQuery:
+    stretch: Stretch
     state: Literal["open", "closed"] | None = None
     level: Level | None = None
-    start: From = None
-    stop: To = None
     limit: Annotated[int, Query(ge=1, le=1000)] = 100
 
     def of(self, service: Service, stream: LiveStream | None) -> EventList:
         """The events of one stream or of all."""
-        begin, end = moment(self.start, -EVER), moment(self.stop, EVER)
-        chosen = self.state, self.level, begin, end, self.limit
-        return EventList(events=events_of(service.store, service.streams, stream, *chosen))
+        found = events_of(service.store, service.streams, stream, self.state, self.level, *self.stretch, self.limit)
+        return EventList(events=found)
 
 
 Wanted = Annotated[EventQuery, Depends()]
@@ -94,28 +90,18 @@ def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
 
 @router.get("/{name}/scores", responses=answers(404), dependencies=[may("read")])
 def get_scores(
-    name: StreamName,
-    service: ServiceOf,
-    start: From = None,
-    stop: To = None,
-    points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800,
+    name: StreamName, service: ServiceOf, stretch: Stretch, points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800
 ) -> ScoreHistory:
     """The scores of a stretch of time, thinned to about `points` without losing extremes."""
-    stream = service.stream(name)
-    return scores_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), points)
+    return scores_between(service.store, service.stream(name), *stretch, points)
 
 
 @router.get("/{name}/variables", responses=answers(404), dependencies=[may("read")])
 def get_variables(
-    name: StreamName,
-    service: ServiceOf,
-    start: From = None,
-    stop: To = None,
-    top: Annotated[int, Query(ge=1, le=50)] = 6,
+    name: StreamName, service: ServiceOf, stretch: Stretch, top: Annotated[int, Query(ge=1, le=50)] = 6
 ) -> Variables:
     """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
-    stream = service.stream(name)
-    return variables_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), top)
+    return variables_between(service.store, service.stream(name), *stretch, top)
 
 
 @router.get("/{name}/events", responses=answers(404), dependencies=[may("read")])
@@ -126,18 +112,10 @@ def get_stream_events(name: StreamName, service: ServiceOf, wanted: Wanted) -> E
 
 @router.get("/{name}/export", responses=answers(404) | _FILE, dependencies=[may("read")], response_class=Response)
 def export_stream(
-    name: StreamName,
-    service: ServiceOf,
-    what: Literal["readings", "scores"] = "scores",
-    start: From = None,
-    stop: To = None,
+    name: StreamName, service: ServiceOf, stretch: Stretch, what: Literal["readings", "scores"] = "scores"
 ) -> Response:
     """The readings or scores of a stretch as a Parquet file."""
-    stream = service.stream(name)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "export.parquet"
-        export_parquet(service.store, stream, what, moment(start, -EVER), moment(stop, EVER), file)
-        content = file.read_bytes()
+    content = as_parquet(service.store, service.stream(name), what, *stretch)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{what}.parquet"'}
     return Response(content, media_type=PARQUET, headers=headers)
 
