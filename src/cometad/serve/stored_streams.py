@@ -72,7 +72,7 @@ class Streams(dict[str, LiveStream]):
         stream = self._released.get(row.id)
         if stream is None or (row.owner is None and row.epoch == stream.row.epoch):
             return stream
-        del self._released[row.id]
+        self._released.pop(row.id, None)
         return None
 
     # -- as they are stored -----------------------------------------------------------------------------------------
