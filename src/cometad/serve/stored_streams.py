@@ -35,7 +35,7 @@ _FACTS = ("first_seq", "first_step", "first_event", "paused", "reason", "epoch")
 _log = structlog.get_logger("cometad.serve")
 
 
-class Streams(dict[str, LiveStream]):
+class StoredStreams(dict[str, LiveStream]):
     """The streams of this process by name; `add` and `drop` are called while no transaction of the recorder runs."""
 
     def __init__(self, store: Store, detectors: StoredDetectors) -> None:
