@@ -78,6 +78,12 @@ def run_until(address: Address, service: Service, state: str) -> Connection:
         return connection
 
 
+def lag_behind(service: Service, readings: int = 10**9) -> None:
+    """Let a service count readings as waiting to be scored, so that it is busy; a negative number takes them back."""
+    with service.scorer._wake:
+        service.scorer.unscored += readings
+
+
 def reasons(service: Service, address: Address) -> list[str]:
     """Why messages were set aside, oldest first."""
     return [row.reason for row in reversed(rejected(service.store, address.name, 1000))]

@@ -1,7 +1,6 @@
 """OPC UA, against asyncua's server in a process of its own."""
 
 import asyncio
-import threading
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from asyncua import Client
 from cometad.connect import opcua
 from cometad.connect.address import Address
 from contract import is_a_sentence
-from plant_case import feeding, reasons, run_until, service_in, stored
+from plant_case import feeding, lag_behind, reasons, run_until, service_in, stored
 from serve_case import NAMES, plant, until
 from servers.opcua import OpcuaServer
 
@@ -118,17 +117,15 @@ def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file, capl
 
 def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server, tmp_path, pump_file, monkeypatch):
     monkeypatch.setattr(opcua, "MOST_WAITING", 6)
-    behind = threading.Event()
     with service_in(tmp_path, pump_file, "pump") as service:
         address = Address(server.url, "pump", server.tags, "50ms")
         with feeding(service, address) as connection:
             until(lambda: count(service) >= 1)
-            monkeypatch.setattr(type(service.scorer), "unscored", property(lambda _: 10**9 if behind.is_set() else 0))
-            behind.set()
+            lag_behind(service)
             for i in range(10):
                 server.write_row([i, i, i])
                 time.sleep(0.06)
-            behind.clear()
+            lag_behind(service, -(10**9))
             until(lambda: connection.set_aside >= 1)
             before = count(service)
             until(lambda: count(service) > before)

@@ -32,7 +32,7 @@ from cometad.serve.sources import rejected
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_time
 from contract import is_a_sentence
-from plant_case import feeding, service_in
+from plant_case import feeding, lag_behind, service_in
 from prometheus_consumer import Consumer
 from serve_case import NAMES, WAIT, expected, until
 from servers.certificate import self_signed
@@ -243,13 +243,12 @@ def test_a_variable_without_values_is_told_until_it_has_some_again(plant_server,
     assert one.state == "connected"
 
 
-def test_pulling_waits_while_the_service_is_behind(plant_server, service, stream, monkeypatch):
+def test_pulling_waits_while_the_service_is_behind(plant_server, service, stream):
     server, _ = plant_server
-    behind = threading.Event()
-    monkeypatch.setattr(type(service.scorer), "unscored", property(lambda _: 0 if behind.is_set() else 10**9))
-    threading.Timer(0.5, behind.set).start()
+    lag_behind(service)
+    threading.Timer(0.5, lag_behind, (service, -(10**9))).start()
     pull(service, at(server, stream, back_fill="1min"), lambda: caught_up(service, stream))
-    assert behind.is_set()
+    assert service.scorer.unscored < 10**9
     np.testing.assert_array_equal(np.diff(stored(service, stream)[0]), 1.0)
 
 
