@@ -1,10 +1,8 @@
 """The advice in error messages, in terms of command-line flags instead of Python arguments."""
 
 import shlex
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cometad.errors import CometadError
+from cometad.errors import CometadError
 
 # The keys of cometad.errors.ADVICE.
 FLAGS = {
@@ -41,7 +39,7 @@ FLAGS = {
 }
 
 
-def message(error: "CometadError") -> str:
+def message(error: CometadError) -> str:
     """The message of an error for a command-line user."""
     quoted = {name: shlex.quote(str(value)) for name, value in error.values.items()}
     return error.problem if error.advice is None else f"{error.problem} {FLAGS[error.advice].format(**quoted)}"

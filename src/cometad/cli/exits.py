@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import typer
 
+from cometad.cli.advice import message
 from cometad.cli.options import with_options
+from cometad.errors import OPTIONAL, CometadError, OutputError, missing_for
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -192,8 +194,6 @@ def plain_table(
 def check_open() -> None:
     """Refuse to print on a closed stdout: Python would silently print nothing."""
     if sys.stdout is None:
-        from cometad.errors import OutputError
-
         raise OutputError("Standard output is closed. Redirect it to a file instead.")
 
 
@@ -206,8 +206,6 @@ def write_output(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        from cometad.errors import OutputError
-
         silence_output()
         raise OutputError(
             f"Cannot write the output: {error.strerror or error}. Free some space or write elsewhere."
@@ -227,9 +225,6 @@ def silence_output() -> None:
 
 
 def _explain(error: Exception) -> int:
-    from cometad.cli.advice import message
-    from cometad.errors import OPTIONAL, CometadError, missing_for
-
     if isinstance(error, CometadError):
         say(message(error))
         return MISTAKE

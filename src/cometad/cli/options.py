@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from cometad.data.dialect import Dialect
     from cometad.data.tables import ReadOptions
 
+
+def flag(help: str, *names: str, default: Any = None, **more: Any) -> Any:
+    """An option, as the default value of a parameter or a field; with the default `...` it is required."""
+    return typer.Option(default, *names, help=help, **more)
+
+
 Data = Annotated[
     Path,
     typer.Argument(
@@ -59,23 +65,12 @@ Gaps = Annotated[
 class DialectOptions:
     """How a text table is written."""
 
-    separator: Annotated[
-        str | None,
-        typer.Option(help="Separator of a text table: a character, or comma, semicolon, tab, pipe or space."),
-    ] = None
-    decimal: Annotated[str | None, typer.Option(help="Decimal mark of a text table: . or a comma.")] = None
-    encoding: Annotated[str | None, typer.Option(help="Encoding of a text table, such as cp1252.")] = None
-    na: Annotated[
-        list[str] | None,
-        typer.Option("--na", metavar="TEXT", help="Cell that means a missing reading, such as Bad; repeatable."),
-    ] = None
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="The first row holds readings; columns are v0, v1, ...")
-    ] = False
-    date_order: Annotated[
-        str | None,
-        typer.Option(help="day-first or month-first, for dates such as 01/02/2026. Default: recognized."),
-    ] = None
+    separator: str | None = flag("Separator of a text table: a character, or comma, semicolon, tab, pipe or space.")
+    decimal: str | None = flag("Decimal mark of a text table: . or a comma.")
+    encoding: str | None = flag("Encoding of a text table, such as cp1252.")
+    na: list[str] | None = flag("Cell that means a missing reading, such as Bad; repeatable.", "--na", metavar="TEXT")
+    no_header: bool = flag("The first row holds readings; columns are v0, v1, ...", "--no-header", default=False)
+    date_order: str | None = flag("day-first or month-first, for dates such as 01/02/2026. Default: recognized.")
 
     def value(self) -> "Dialect":
         """The dialect, checked."""
@@ -95,20 +90,20 @@ class DialectOptions:
 class ReadingOptions:
     """How to read a table of readings."""
 
-    time_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
-        ),
-    ] = None
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out, such as labels; repeatable.")] = None
+    time_column: str | None = flag(
+        "Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
+    )
+    drop: list[str] | None = flag("Column to leave out, such as labels; repeatable.")
     resample: Resample = None
     dialect: DialectOptions = field(default_factory=DialectOptions)
 
     def value(self) -> "ReadOptions":
-        """The options as the library takes them."""
+        """The options as the library takes them, checked."""
+        from cometad.data.resample import parse_resampling
         from cometad.data.tables import ReadOptions
 
+        if self.resample is not None:
+            parse_resampling(self.resample)
         return ReadOptions(self.time_column, tuple(self.drop or ()), self.resample, self.dialect.value())
 
 
@@ -116,23 +111,14 @@ class ReadingOptions:
 class AlertOptions:
     """Which flagged readings form an event, and which events are alerts."""
 
-    min_length: Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)] = 1
-    merge_gap: Annotated[
-        int,
-        typer.Option(
-            help="Longest run of normal readings that does not end an event; at least 10 under a budget.", min=0
-        ),
-    ] = 0
-    hold_off: Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)] = 0
-    longest: Annotated[
-        int, typer.Option(help="Readings after which an event that lasts closes as a new level.", min=1)
-    ] = 64
-    longest_hours: Annotated[
-        float, typer.Option(help="The same in hours: the shorter of both counts, but at least 8 readings.")
-    ] = 8.0
-    alert_from: Annotated[
-        float, typer.Option(help="Severity from which an event is an alert, not a notice.", min=0, max=1)
-    ] = 0.15
+    min_length: int = flag("Minimum length of an event in readings.", default=1, min=1)
+    merge_gap: int = flag(
+        "Longest run of normal readings that does not end an event; at least 10 under a budget.", default=0, min=0
+    )
+    hold_off: int = flag("Readings after an event during which no new one opens.", default=0, min=0)
+    longest: int = flag("Readings after which an event that lasts closes as a new level.", default=64, min=1)
+    longest_hours: float = flag("The same in hours: the shorter of both counts, but at least 8 readings.", default=8.0)
+    alert_from: float = flag("Severity from which an event is an alert, not a notice.", default=0.15, min=0, max=1)
 
     def value(self) -> "Alerts":
         """The rule as the library takes it, checked."""
