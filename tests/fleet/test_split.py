@@ -49,15 +49,15 @@ def test_a_word_concerns_only_its_own_entity(size, mark, tmp_path, monkeypatch):
     rows = [f"{'ab'[k % 2]};{k}{mark}5" for k in range(64)] + ["b;Bad"]
     (tmp_path / "table.csv").write_text("machine;flow\n" + "\n".join(rows) + "\n")
     with entities_of(tmp_path / "table.csv", "machine", ReadOptions()) as found:
-        assert found.readings["a"].open().values[:, 0].tolist() == [k + 0.5 for k in range(0, 64, 2)]
+        assert found["a"].open().values[:, 0].tolist() == [k + 0.5 for k in range(0, 64, 2)]
         with pytest.raises(InputError, match=r"'flow' is not numeric: it has .*Bad.* in row 33 of entity 'b'"):
-            found.readings["b"].open()
+            found["b"].open()
 
 
 def test_dates_written_as_text_and_days_first_are_read_per_entity(tmp_path):
     (tmp_path / "table.csv").write_text("machine;time;flow\na;31.03.2026 04:10;1,5\na;31.03.2026 04:11;2,5\n")
     with entities_of(tmp_path / "table.csv", "machine", ReadOptions()) as found:
-        series = found.readings["a"].open()
+        series = found["a"].open()
     assert series.values[:, 0].tolist() == [1.5, 2.5]
     assert series.times[0].astype("datetime64[s]").item() == datetime(2026, 3, 31, 4, 10)
 
@@ -67,14 +67,14 @@ def test_any_text_can_name_an_entity(names, tmp_path_factory):
     folder = tmp_path_factory.mktemp("names")
     pl.DataFrame({"machine": names * 2, "flow": range(2 * len(names))}).write_parquet(folder / "table.parquet")
     with entities_of(folder / "table.parquet", "machine", ReadOptions()) as found:
-        assert sorted(found.readings) == sorted(names)
-        assert [len(readings.open()) for readings in found.readings.values()] == [2] * len(names)
+        assert sorted(found) == sorted(names)
+        assert [len(readings.open()) for readings in found.values()] == [2] * len(names)
 
 
 def test_resampling_applies_to_each_entity(tmp_path):
     machines(2, rows=60).write_parquet(tmp_path / "table.parquet")
     with entities_of(tmp_path / "table.parquet", "machine", ReadOptions(resample="10min:mean")) as found:
-        assert [len(readings.open()) for readings in found.readings.values()] == [6, 6]
+        assert [len(readings.open()) for readings in found.values()] == [6, 6]
 
 
 @pytest.mark.parametrize("folders", [("date={day}", "machine={name}"), ("machine={name}", "date={day}")])
@@ -85,8 +85,8 @@ def test_partitioned_folders_name_the_entity_at_any_depth(folders, tmp_path):
             folder.mkdir(parents=True)
             pl.DataFrame({"flow": [day + (name == "b") * 10.0] * 2}).write_parquet(folder / "part-0.parquet")
     with entities_of(tmp_path / "data", "machine", ReadOptions()) as found:
-        assert found.readings["a"].open().values[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
-        assert found.readings["b"].carried().open().values[:, 0].tolist() == [11, 11, 12, 12, 13, 13]
+        assert found["a"].open().values[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
+        assert found["b"].carried().open().values[:, 0].tolist() == [11, 11, 12, 12, 13, 13]
 
 
 @pytest.mark.parametrize("value", ["", "__HIVE_DEFAULT_PARTITION__"])
@@ -109,7 +109,7 @@ def test_a_partition_without_a_name_is_refused(value, tmp_path):
 def test_numbers_name_entities_as_they_are_written(column, names, tmp_path):
     pl.DataFrame({"machine": column, "flow": [1.0, 2.0]}).write_parquet(tmp_path / "table.parquet")
     with entities_of(tmp_path / "table.parquet", "machine", ReadOptions()) as found:
-        assert list(found.readings) == names
+        assert list(found) == names
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ cometad.fleet.split.ROWS = 2**12
 for name in ("small", "many"):
     with entities_of(f"{sys.argv[1]}/{name}.parquet", "machine", ReadOptions()) as found:
         peak = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())  # in KiB
-        print(len(found.readings), int(peak[1]) // 1024)
+        print(len(found), int(peak[1]) // 1024)
 """
 
 
