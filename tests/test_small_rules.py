@@ -9,9 +9,9 @@ from cometad.connect.prometheus import history
 from cometad.data.cells import parse_number
 from cometad.errors import ParameterError
 from cometad.fleet.jobs import problem
+from cometad.fleet.local_engine import death
 from cometad.fleet.overview import EntityLine, worst_first
 from cometad.fleet.pooling import candidates, correlations
-from cometad.fleet.processes import death
 from cometad.progress import in_words
 from cometad.report.axes import AsinhAxis, LinearAxis, TimeAxis, duration, format_number, score_axis
 from cometad.report.draw import rounded
