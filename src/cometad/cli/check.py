@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli import options
-from cometad.cli.advice import message
-from cometad.cli.exits import plain_table, print_json, say, show
+from cometad.cli.exits import message, plain_table, print_json, say, show
 from cometad.cli.opened import Source, opened, say_findings
 from cometad.cli.options import flag
 from cometad.cli.paths import check_outputs

@@ -158,7 +158,5 @@ def _between(values: "Iterable[float]", unit: float) -> str:
     from cometad.explain.reasons import rounded
 
     known = [value for value in values if value == value]
-    if not known:
-        return ""
-    low, high = rounded(min(known), unit), rounded(max(known), unit)
-    return low if low == high else f"{low} to {high}"
+    ends = (min(known), max(known)) if known else ()
+    return " to ".join(dict.fromkeys(rounded(end, unit) for end in ends))

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,14 +76,8 @@ class DialectOptions:
         """The dialect, checked."""
         from cometad.data.dialect import Dialect
 
-        return Dialect(
-            separator=self.separator,
-            decimal=self.decimal,
-            encoding=self.encoding,
-            missing=tuple(self.na or ()),
-            header=not self.no_header,
-            date_order=self.date_order,
-        )
+        missing = tuple(self.na or ())
+        return Dialect(self.separator, self.decimal, self.encoding, not self.no_header, missing, self.date_order)
 
 
 @dataclass(frozen=True)
@@ -142,45 +136,35 @@ def with_options(verb: Callable[..., None], order: str = "") -> Callable[..., No
     In its help, the options named in `order` come first, then the others in the order of the signature. How a text
     table is written and what is an alert come last.
     """
-    named = list(inspect.signature(verb).parameters.values())
-    groups = {each.name: each.annotation for each in named if is_dataclass(each.annotation)}
-    found, last = [], list[inspect.Parameter]()
-    for each in named:
-        found += _parameters(each.annotation, last) if each.name in groups else [each]
-    wanted = order.split()
+    wanted, last = order.split(), list[inspect.Parameter]()
+    found = _parameters(verb, last)
     found.sort(key=lambda each: wanted.index(each.name) if each.name in wanted else len(wanted))
     shown = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*found, *last)]
 
     @functools.wraps(verb)
     def run(**given: Any) -> None:
-        verb(**{name: _built(kind, given) for name, kind in groups.items()}, **given)
+        _call(verb, given)
 
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in shown}
     return run
 
 
-def _parameters(group: Any, last: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The options of a group and of the groups in it; those of every help page's end are added to `last`."""
-    found = []
-    for each in fields(group):
-        if is_dataclass(each.type):
-            found += _parameters(each.type, last)
-        else:
-            default = inspect.Parameter.empty if each.default is MISSING else each.default
-            kind = inspect.Parameter.KEYWORD_ONLY
-            found.append(inspect.Parameter(each.name, kind, default=default, annotation=each.type))
-    if group not in (DialectOptions, AlertOptions):
+def _parameters(taker: Any, last: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The options that a verb or a group takes itself or in groups; those of every help page's end go to `last`."""
+    found = list[inspect.Parameter]()
+    for each in inspect.signature(taker).parameters.values():
+        found += _parameters(each.annotation, last) if is_dataclass(each.annotation) else [each]
+    if taker not in (DialectOptions, AlertOptions):
         return found
     last += found
     return []
 
 
-def _built(group: Any, given: dict[str, Any]) -> Any:
-    """A group with the values `given` by name, which are taken out."""
-    return group(
-        **{
-            each.name: _built(each.type, given) if is_dataclass(each.type) else given.pop(each.name)
-            for each in fields(group)
-        }
+def _call(taker: Any, given: dict[str, Any]) -> Any:
+    """Call a verb or a group with the values `given` by name, which are taken out."""
+    parameters = inspect.signature(taker).parameters.values()
+    kinds = {each.name: each.annotation for each in parameters}
+    return taker(
+        **{name: _call(kind, given) if is_dataclass(kind) else given.pop(name) for name, kind in kinds.items()}
     )

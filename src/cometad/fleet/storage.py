@@ -138,7 +138,7 @@ class FleetFolder:
         rows: Iterable[Mapping[str, Any]] = ()
         if (self.path / MANIFEST).exists():
             try:
-                rows = pl.read_parquet(self.path / MANIFEST).select(SCHEMA).iter_rows(named=True)
+                rows = pl.read_parquet(self.path / MANIFEST).select(list(SCHEMA)).iter_rows(named=True)
             except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
                 raise self._damaged(MANIFEST) from error
         return {row["name"]: entry_of(row) for row in chain(rows, self._journaled())}
