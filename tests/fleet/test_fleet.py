@@ -50,8 +50,14 @@ def quick(data, folder, **options):
     return Fleet.fit(data, folder=folder, **options)
 
 
+@pytest.fixture
+def made(table, tmp_path):
+    """A quick fleet of its own."""
+    return quick(table, tmp_path / "fleet", by="machine")
+
+
 def test_every_detector_equals_a_single_fit_to_the_bit(fleet, table):
-    assert list(fleet) == NAMES
+    assert list(fleet) == NAMES  # text, not 0, 1, 2, 3
     assert [fleet.content(name) for name in fleet] == [single(table, name) for name in NAMES]
 
 
@@ -62,10 +68,6 @@ def test_a_fleet_is_a_mapping_that_loads_detectors_when_asked(fleet):
     assert fleet["002"].names_ == ("flow", "level")
     with pytest.raises(KeyError):
         fleet["nobody"]
-
-
-def test_a_name_that_looks_like_a_number_stays_text(fleet):
-    assert list(fleet) == NAMES  # not 0, 1, 2, 3
 
 
 def test_scores_equal_those_of_the_single_detector(fleet):
@@ -192,8 +194,7 @@ def test_entities_may_have_different_columns_and_check_names_them(table, tmp_pat
     assert (found.unknown, found.silent) == (["new"], ["b", "c", "d"])
 
 
-def test_a_replaced_detector_is_there_at_once_and_after_loading(fleet, table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_replaced_detector_is_there_at_once_and_after_loading(made, table, tmp_path):
     other = Comet().fit(machines(1).drop("machine"))
     made.replace("002", other)
     assert made.content("002") == Fleet.load(tmp_path / "fleet").content("002") == other.to_bytes()
@@ -214,8 +215,7 @@ def test_a_replaced_detector_is_kept_until_its_readings_change(table, tmp_path):
     assert quick(data, tmp_path / "fleet", by="machine").content("001") != own
 
 
-def test_a_removed_entity_is_gone_and_the_others_stay(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_removed_entity_is_gone_and_the_others_stay(made, tmp_path):
     made.remove("001")
     assert list(made) == list(Fleet.load(tmp_path / "fleet")) == ["000", "002", "003"]
     assert made.check().damaged == {}
@@ -243,8 +243,7 @@ def test_a_full_pack_is_followed_by_the_next(table, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut off", "deleted"])
-def test_a_damaged_pack_is_detected(damage, table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_damaged_pack_is_detected(made, damage, tmp_path):
     (pack,) = FleetFolder(tmp_path / "fleet").packs().values()
     content = bytearray(pack.read_bytes())
     entry = made.entries["003"]
@@ -263,15 +262,13 @@ def test_a_damaged_pack_is_detected(damage, table, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["fleet.json", MANIFEST])
-def test_a_damaged_manifest_is_refused(name, table, tmp_path):
-    quick(table, tmp_path / "fleet", by="machine")
+def test_a_damaged_manifest_is_refused(made, name, tmp_path):
     (tmp_path / "fleet" / name).write_bytes(b"PAR1 no")
     with pytest.raises(ModelFileError, match="is damaged"):
         Fleet.load(tmp_path / "fleet")
 
 
-def test_two_processes_cannot_write_one_fleet(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_two_processes_cannot_write_one_fleet(made, table, tmp_path):
     with writing(made.folder), pytest.raises(OutputError, match="Another process is writing"):
         quick(table, tmp_path / "fleet", by="machine")
 
@@ -329,8 +326,7 @@ def test_the_overview_counts_alerts_and_notices_and_ranks_by_the_worst_alert(fle
     assert {line.name: line.alerts + line.notices for line in quiet.lines} == counts
 
 
-def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(made, tmp_path):
     content = made.content("000")
 
     class Slow(FleetFolder):
@@ -348,16 +344,14 @@ def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(table, tmp_pat
         assert "new" in Slow(tmp_path / "fleet").entries()
 
 
-def test_two_fleets_in_memory_see_what_the_other_changed(table, tmp_path):
-    one = quick(table, tmp_path / "fleet", by="machine")
+def test_two_fleets_in_memory_see_what_the_other_changed(made, tmp_path):
     other = Fleet.load(tmp_path / "fleet")
-    one.remove("001")
+    made.remove("001")
     with pytest.raises(CometadError, match="Unknown entity '001'"):
         other.remove("001")
 
 
-def test_what_a_killed_process_left_behind_is_cut_off(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_what_a_killed_process_left_behind_is_cut_off(made, tmp_path):
     (pack,) = made.folder.packs().values()
     with pack.open("ab") as file:
         file.write(b"half a detector")

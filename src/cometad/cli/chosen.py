@@ -22,8 +22,6 @@ SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 @dataclass(frozen=True)
 class DetectorOptions:
-    """The detector to fit, and its parameters."""
-
     detector: str = flag(
         "comet, network (trained) or a baseline such as knn or vtt. An unknown name lists all of them.", default="comet"
     )
@@ -63,7 +61,6 @@ class DetectorOptions:
     )
 
     def value(self) -> "Detector":
-        """The detector, not fitted yet."""
         from cometad.comet import Comet
         from cometad.detectors import DETECTORS
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """Where the readings come from."""
-
     url: Annotated[
         str,
         typer.Argument(
@@ -38,7 +36,6 @@ class AddressOptions:
     name: str | None = flag("Name of the connection. Default: derived from the URL.")
 
     def value(self) -> "Address":
-        """The address, checked."""
         from cometad.connect.address import Address
         from cometad.connect.source import source_of
 

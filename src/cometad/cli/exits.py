@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -27,8 +27,6 @@ from cometad.errors import OPTIONAL, CometadError, OutputError, missing_for
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-P = ParamSpec("P")
 
 MISTAKE, BUG, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 LONGEST = 2000  # characters of a message
@@ -106,11 +104,11 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Callable[P, None]:
+def guarded(verb: Callable[..., None], interrupted: str = "Interrupted.") -> Callable[..., None]:
     """Wrap a verb so that every failure becomes an exit code and a message."""
 
     @functools.wraps(verb)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*args: Any, **kwargs: Any) -> None:
         listen()
         try:
             with _terminable():

@@ -25,14 +25,11 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class EventOptions:
-    """What to explain."""
-
     step: str | None = flag("Time step to explain, counted from 0, or a time such as 2026-11-18T09:30Z.")
     start: str | None = flag("First time step of the event to explain, or its time.")
     stop: str | None = flag("Time step after the last one of the event, or the time of its last reading.")
 
     def value(self) -> object:
-        """A time step, or the two ends of an event."""
         if self.step is not None and self.start is None and self.stop is None:
             return _step(self.step)
         if self.step is None and self.start is not None and self.stop is not None:

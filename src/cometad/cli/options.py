@@ -63,8 +63,6 @@ Gaps = Annotated[
 
 @dataclass(frozen=True)
 class DialectOptions:
-    """How a text table is written."""
-
     separator: str | None = flag("Separator of a text table: a character, or comma, semicolon, tab, pipe or space.")
     decimal: str | None = flag("Decimal mark of a text table: . or a comma.")
     encoding: str | None = flag("Encoding of a text table, such as cp1252.")
@@ -73,7 +71,6 @@ class DialectOptions:
     date_order: str | None = flag("day-first or month-first, for dates such as 01/02/2026. Default: recognized.")
 
     def value(self) -> "Dialect":
-        """The dialect, checked."""
         from cometad.data.dialect import Dialect
 
         missing = tuple(self.na or ())
@@ -82,8 +79,6 @@ class DialectOptions:
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How to read a table of readings."""
-
     time_column: str | None = flag(
         "Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
     )
@@ -92,7 +87,6 @@ class ReadingOptions:
     dialect: DialectOptions = field(default_factory=DialectOptions)
 
     def value(self) -> "ReadOptions":
-        """The options as the library takes them, checked."""
         from cometad.data.resample import parse_resampling
         from cometad.data.tables import ReadOptions
 
@@ -115,7 +109,6 @@ class AlertOptions:
     alert_from: float = flag("Severity from which an event is an alert, not a notice.", default=0.15, min=0, max=1)
 
     def value(self) -> "Alerts":
-        """The rule as the library takes it, checked."""
         from cometad.alerting.alerts import Alerts
 
         return Alerts(**vars(self))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """Where the service keeps everything."""
-
     data_dir: Path | None = flag("Folder for everything the service keeps. Default: cometad-data.", "--data-dir")
     database: str | None = flag(
         "URL of a PostgreSQL database to use instead of SQLite in the data folder.", "--database"

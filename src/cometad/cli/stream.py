@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArrivingOptions:
-    """How to read the lines on standard input."""
-
     form: str = flag(
         "csv (with a header), jsonl, or auto to detect it from the first line.", "--format", default="auto"
     )

@@ -146,8 +146,8 @@ def entities_of(
         files = _files(path)
         if by is None:
             yield _one_each(files, path, options)
-        elif (found := _hive(files, path, by)) is not None:
-            yield {name: FileReadings(tuple(own), options, without=by) for name, own in found.items()}
+        elif (found := _hive(files, path, by, options)) is not None:
+            yield found
         else:
             with nullcontext(scratch) if scratch is not None else TemporaryDirectory(prefix="cometad-fleet-") as folder:
                 yield _split(files, by, options, Path(folder), verbose)
@@ -215,8 +215,8 @@ def _one_each(files: list[Path], root: Path, options: ReadOptions) -> dict[str, 
     return dict(sorted(found.items()))
 
 
-def _hive(files: list[Path], path: Path, by: str) -> dict[str, list[Path]] | None:
-    """Files by entity, if folders name the entities, as in machine=7/part-0.parquet; None otherwise."""
+def _hive(files: list[Path], path: Path, by: str, options: ReadOptions) -> dict[str, FileReadings] | None:
+    """The entities, if folders name the entities, as in machine=7/part-0.parquet; None otherwise."""
     root = path if path.is_dir() else path.parent
     found: dict[str, list[Path]] = {}
     for file in files:
@@ -226,7 +226,7 @@ def _hive(files: list[Path], path: Path, by: str) -> dict[str, list[Path]] | Non
         if parts[by] in ("", UNNAMED):
             raise InputError(f"The folder of '{file}' names no entity. Every reading needs one.")
         found.setdefault(unquote(parts[by]), []).append(file)
-    return dict(sorted(found.items()))
+    return {name: FileReadings(tuple(own), options, without=by) for name, own in sorted(found.items())}
 
 
 def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str, CarriedReadings]:

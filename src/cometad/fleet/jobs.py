@@ -65,16 +65,11 @@ def fit_entity(task: FitTask) -> FitAnswer:
         answer = FitAnswer(None, None, False, fingerprint(series), len(series), series.names)
         if answer.fingerprint == task.known:
             return answer._replace(unchanged=True)
-        fitted = pooled(task.detector, series, task.donations) if task.donations else _fresh(task.detector).fit(series)
+        fitted = pooled(task.detector, series, task.donations)
         found: dict[str, Any] = {"content": fitted.to_bytes(), "threshold": float(fitted.threshold_)}
     except Exception as error:  # one bad entity never stops the others
         found = {"error": problem(error)}
     return answer._replace(**found, seconds=time.perf_counter() - began)
-
-
-def _fresh(detector: Detector) -> Detector:
-    """An unfitted copy: in one process, several entities share a task's detector."""
-    return type(detector)(**detector.get_params(deep=False))
 
 
 def problem(error: Exception) -> str:
