@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometad.cli import options
 from cometad.cli.exits import message, plain_table, print_json, say, show
 from cometad.cli.opened import Source, opened, say_findings
-from cometad.cli.options import flag
+from cometad.cli.options import Data, Gaps, ReadingOptions, flag
 from cometad.cli.paths import check_outputs
 from cometad.errors import InputError
 
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def check(
-    data: options.Data,
+    data: Data,
     model: Annotated[
         Path | None, typer.Argument(metavar="[MODEL]", help="Detector that would score the readings.")
     ] = None,
     as_json: bool = flag("Print JSON instead of a table.", "--json", default=False),
-    gaps: options.Gaps = None,
+    gaps: Gaps = None,
     *,
-    reading: options.ReadingOptions,
+    reading: ReadingOptions,
 ) -> None:
     """Say what would happen to a file: its columns, times, gaps, constants and counters, and what to do about them.
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cometad.cli import options
 from cometad.cli.exits import say
-from cometad.cli.options import flag
+from cometad.cli.options import Threshold, flag
 from cometad.errors import ParameterError, unknown
 from cometad.parameters import is_integer, parse
 
@@ -50,7 +49,7 @@ class DetectorOptions:
         "paper they replace the published schedule of 20 epochs.",
         min=1,
     )
-    threshold: options.Threshold = None
+    threshold: Threshold = None
     seed: int = flag("Random seed; the same seed gives the same detector.", default=42, min=0)
     device: str | None = flag("cpu or cuda, for network and the deep baselines. Default: cpu.")
     changes: list[str] | None = flag(

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from cometad.cli import options
-from cometad.cli.options import flag
+from cometad.cli.options import Force, flag
 from cometad.cli.paths import Output, check_outputs
 
 
 def demo(
     out: Path = flag("Folder for the picture and the report.", default=Path("demo")),
     seed: int = flag("Random seed of the plant.", default=1, min=0),
-    force: options.Force = False,
+    force: Force = False,
 ) -> None:
     """Watch a detector find injected faults in a simulated plant that drifts.
 

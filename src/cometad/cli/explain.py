@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from cometad.cli import options
 from cometad.cli.exits import print_json, printable, show
 from cometad.cli.opened import opened
-from cometad.cli.options import flag
+from cometad.cli.options import Data, Gaps, Model, ReadingOptions, flag
 from cometad.cli.paths import check_outputs
 from cometad.errors import InputError, ModelFileError
 
@@ -38,15 +37,15 @@ class EventOptions:
 
 
 def explain(
-    model: options.Model,
-    data: options.Data,
+    model: Model,
+    data: Data,
     *,
     event: EventOptions,
     top: int = flag("Number of variables to show, largest share first.", default=5, min=1),
     context: int = flag("Time steps before and after the event to include in JSON.", default=32, min=0),
     as_json: bool = flag("Print JSON with all values instead of a table.", "--json", default=False),
-    reading: options.ReadingOptions,
-    gaps: options.Gaps = None,
+    reading: ReadingOptions,
+    gaps: Gaps = None,
 ) -> None:
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 

@@ -2,21 +2,20 @@
 
 from pathlib import Path
 
-from cometad.cli import options
 from cometad.cli.exits import print_json, say
 from cometad.cli.opened import open_detector
-from cometad.cli.options import flag
+from cometad.cli.options import Force, Gaps, Model, Threshold, flag
 from cometad.cli.paths import Output, check_ending, check_outputs
 from cometad.errors import imported_for
 
 
 def export(
-    model: options.Model,
+    model: Model,
     output: Path = flag("The .onnx file to write.", "--output", "-o", default=...),
     as_json: bool = flag("Print variables, state, delay and check results as JSON.", "--json", default=False),
-    threshold: options.Threshold = None,
-    gaps: options.Gaps = None,
-    force: options.Force = False,
+    threshold: Threshold = None,
+    gaps: Gaps = None,
+    force: Force = False,
 ) -> None:
     """Export a detector as an ONNX file that scores a stream on a device with nothing but onnxruntime.
 

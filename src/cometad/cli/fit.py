@@ -4,11 +4,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cometad.cli import options
 from cometad.cli.chosen import DetectorOptions, parse_stretch
 from cometad.cli.exits import printable, say, say_first
 from cometad.cli.opened import Source, say_findings
-from cometad.cli.options import flag
+from cometad.cli.options import Data, Force, ReadingOptions, flag
 from cometad.cli.paths import Output, check_outputs
 from cometad.errors import ParameterError
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fit(
-    data: options.Data,
+    data: Data,
     output: Path = flag("File to write the detector to.", "--output", "-o", default=...),
     exclude: list[str] | None = flag(
         "Readings not to learn from, such as 1200..1260 or 2026-03-01T08:00..2026-03-01T09:30, without the "
@@ -26,8 +25,8 @@ def fit(
     ),
     *,
     method: DetectorOptions,
-    reading: options.ReadingOptions,
-    force: options.Force = False,
+    reading: ReadingOptions,
+    force: Force = False,
 ) -> None:
     """Learn what is normal from a file of readings and write the detector to a file.
 

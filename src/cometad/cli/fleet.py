@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cometad.cli import options
 from cometad.cli.chosen import DetectorOptions
 from cometad.cli.exits import FAILED, plain_table, printable, say, say_first, show, write_output
 from cometad.cli.opened import scored
-from cometad.cli.options import flag
+from cometad.cli.options import AlertOptions, Force, ReadingOptions, flag
 from cometad.cli.paths import Output, check_ending, check_outputs
 from cometad.errors import InputError, ModelFileError
 
@@ -43,7 +42,7 @@ class WorkOptions:
     engine: str = flag("local (processes on this machine) or ray.", default="local")
     address: str | None = flag("With --engine ray: an existing cluster. Default: start one here.", metavar="HOST:PORT")
     workers: int | None = flag("Number of workers. Default: one per core.", min=1)
-    reading: options.ReadingOptions = field(default_factory=options.ReadingOptions)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def value(self) -> dict[str, Any]:
         """The arguments that the methods of a fleet have in common."""
@@ -97,8 +96,8 @@ def score(
     output: Path = flag("The .csv, .parquet or .jsonl file to write.", "--output", "-o", default=...),
     *,
     work: WorkOptions,
-    force: options.Force = False,
-    alerts: options.AlertOptions,
+    force: Force = False,
+    alerts: AlertOptions,
 ) -> None:
     """Score the readings of all entities, each with its own detector.
 
@@ -162,8 +161,8 @@ def report(
     most_events: int = flag("Events to explain in each report.", default=10, min=0),
     *,
     work: WorkOptions,
-    force: options.Force = False,
-    alerts: options.AlertOptions,
+    force: Force = False,
+    alerts: AlertOptions,
 ) -> None:
     """Write a page that lists all entities, worst alert first, and links to reports of the worst."""
     from cometad.fleet.fleet import Fleet

@@ -4,22 +4,21 @@ import hashlib
 import shlex
 from pathlib import Path
 
-from cometad.cli import options
 from cometad.cli.exits import say
 from cometad.cli.opened import opened
-from cometad.cli.options import flag
+from cometad.cli.options import Data, Force, Model, ReadingOptions, RuleOptions, flag
 from cometad.cli.paths import Output, check_ending, check_outputs
 
 
 def report(
-    model: options.Model,
-    data: options.Data,
+    model: Model,
+    data: Data,
     output: Path = flag("The .html file to write.", "--output", "-o", default=Path("report.html")),
     most_events: int = flag("Number of events to explain, most severe first.", default=20, min=0),
     *,
-    reading: options.ReadingOptions,
-    rules: options.RuleOptions,
-    force: options.Force = False,
+    reading: ReadingOptions,
+    rules: RuleOptions,
+    force: Force = False,
 ) -> None:
     """Write an HTML report of what a detector finds in a file, and why.
 

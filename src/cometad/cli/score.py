@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cometad.cli import options
 from cometad.cli.exits import printable, say, write_output
 from cometad.cli.opened import opened, say_findings, scored
-from cometad.cli.options import flag
+from cometad.cli.options import Data, Force, Model, ReadingOptions, RuleOptions, flag
 from cometad.cli.paths import Output, check_outputs
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def score(
-    model: options.Model,
-    data: options.Data,
+    model: Model,
+    data: Data,
     output: Path | None = flag(
         "The .csv, .parquet or .jsonl file to write. Default: CSV on standard output.", "--output", "-o"
     ),
@@ -34,9 +33,9 @@ def score(
         "The .csv, .parquet or .jsonl file to write events to: flagged readings that belong together."
     ),
     *,
-    reading: options.ReadingOptions,
-    rules: options.RuleOptions,
-    force: options.Force = False,
+    reading: ReadingOptions,
+    rules: RuleOptions,
+    force: Force = False,
 ) -> None:
     """Score every reading in a file.
 

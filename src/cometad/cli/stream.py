@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cometad.cli import options
 from cometad.cli.exits import say, write_output
 from cometad.cli.opened import open_detector
-from cometad.cli.options import flag
+from cometad.cli.options import DialectOptions, Model, Resample, RuleOptions, flag
 from cometad.cli.paths import Output, check_outputs
 from cometad.errors import ModelFileError, OutputError, ParameterError
 
@@ -22,7 +21,7 @@ class ArrivingOptions:
     form: str = flag(
         "csv (with a header), jsonl, or auto to detect it from the first line.", "--format", default="auto"
     )
-    resample: options.Resample = None
+    resample: Resample = None
     late: str = flag(
         "What to do with a reading whose time is not after the one before: refuse or drop.",
         default="refuse",
@@ -31,7 +30,7 @@ class ArrivingOptions:
     time_column: str | None = flag(
         "Field with the times. Default: one with a date, or named time, timestamp, datetime or date."
     )
-    dialect: options.DialectOptions = field(default_factory=options.DialectOptions)
+    dialect: DialectOptions = field(default_factory=DialectOptions)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class LinesOptions:
         return self.output is not None and self.output.exists() and self.output.stat().st_size > 0
 
 
-def stream(model: options.Model, *, arriving: ArrivingOptions, lines: LinesOptions, rules: options.RuleOptions) -> None:
+def stream(model: Model, *, arriving: ArrivingOptions, lines: LinesOptions, rules: RuleOptions) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
 
     Each reading is one line, printed at once: step, time (as it was sent), alert_score, threshold, anomaly (1 if the
