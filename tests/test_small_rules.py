@@ -38,6 +38,9 @@ from cometad.views.trim import Stretch
         ([rounded(value) for value in (12.34, -0.01, 50.0)], ["12.3", "0", "50"]),
         ([in_words(seconds) for seconds in (42, 600, 9000)], ["42 s", "10 min", "2.5 h"]),
         (death(-9, "The worker"), "The worker was killed (SIGKILL), probably because memory ran out."),
+        (death(-15, "The worker"), "The worker was ended by SIGTERM."),
+        (death(3, "The worker"), "The worker ended early, with exit code 3."),
+        (problem(MemoryError()), "Not enough memory for this entity. Use fewer workers, or a shorter series."),
         (problem(KeyError("flow")), "KeyError: 'flow'. This is a bug in cometad or in your own code."),
         (
             trimmed_sentence(Stretch(200, 260, ("flow",), "does not fit the rest")),
