@@ -133,6 +133,20 @@ def test_an_entity_that_fails_gives_exit_code_1_and_its_reason(tmp_path, monkeyp
     assert code == 1
     assert "short: Its fit failed" in err
     assert pl.read_csv("scores.csv").height == 300
+    assert "Pass --retry to retry entities that failed before." in done("fleet fit data -o fleet").err
+    Path("lone").mkdir()
+    Path("data/short.csv").rename("lone/short.csv")
+    refused("No entity of the data could be scored. 'short': Its fit failed", "fleet score fleet lone -o s.csv")
+    assert "1 entities of the fleet are not in the data" in done("fleet fit data -o fleet").err
+
+
+def test_fit_says_how_many_entities_borrowed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    for name, rows in (("good", 300), ("new", 40)):
+        pl.DataFrame(machine_rows(rows, rows)).write_csv(f"data/{name}.csv")
+    sentence = "Entities with fewer than 200 readings that borrowed from others: 1."
+    assert sentence in done("fleet fit data -o fleet --pool 200").err
 
 
 @pytest.mark.parametrize(
