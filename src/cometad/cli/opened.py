@@ -137,7 +137,7 @@ class Source:
             series = unchecked_series(frame, first=seen, where=where)
             order.on_time(series)
             as_series(series, missing=self._gaps)
-            order.take(None if series.times is None else series.times[-1])
+            order.last = None if series.times is None else series.times[-1]
             seen += len(series)
 
         return check if self._resampling is None else None

@@ -19,7 +19,7 @@ import polars as pl
 from cometad.data.columns import Columns, Matching, Part
 from cometad.data.resample import parse_resampling
 from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_of
-from cometad.data.tables import ReadOptions, Tables
+from cometad.data.tables import ReadOptions
 from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
@@ -56,9 +56,9 @@ class FileReadings(EntityReadings):
         return _series(reader.whole(_selection(detector, self.without)), self.options)
 
     def carried(self) -> "CarriedReadings":
-        tables = Tables(self.files, self.options.drop, self.options.dialect, self.options.time_column)
-        tables.put_in_order(Columns(tables.shown, self.options.time_column, self.options.dialect))
-        return CarriedReadings(f"'{tables.shown}'", tables.whole().frame, self.options, self.without)
+        reader = self.options.reader(self.files)
+        reader.put_in_order()
+        return CarriedReadings(f"'{reader.shown}'", reader.rows().frame, self.options, self.without)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class CarriedReadings(EntityReadings):
     without: str | None = None
 
     def open(self, detector: Detector | None = None) -> Series:
-        part = Part(self.frame, False, 0, lambda row: f"row {row + 1} of {self.shown}")
+        part = Part(self.frame, lambda row: f"row {row + 1} of {self.shown}")
         time_column, dialect = self.options.time_column, self.options.dialect
         columns = Columns(self.shown, time_column, dialect, variables=_variables(detector))
         frame = _selection(detector, self.without)(columns.apply(part, lambda: [part]))
@@ -154,10 +154,10 @@ def entities_of(
 
 
 def _split(files: list[Path], by: str, options: ReadOptions, folder: Path, verbose: bool) -> dict[str, SplitReadings]:
-    tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
-    tables.put_in_order(Columns(tables.shown, options.time_column, options.dialect, variables=(by,)))
+    reader = options.reader(tuple(files), variables=(by,), text=(by,))
+    reader.put_in_order()
     with show_progress("table", verbose) as report:
-        split = split_table(tables, by, folder, _signature(files, by, options), options.dialect, report=report)
+        split = split_table(reader, by, folder, _signature(files, by, options), options.dialect, report=report)
     return {name: SplitReadings(name, folder / DATA, segments, options) for name, segments in split.items()}
 
 
@@ -240,7 +240,7 @@ def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str,
         )
     if by is None:
         raise ParameterError("A frame needs an entity column. Name it with by=COLUMN.")
-    part = Part(frame.to_polars().drop(options.drop), False, 0, lambda row: f"row {row + 1}")
+    part = Part(frame.to_polars().drop(options.drop), lambda row: f"row {row + 1}")
     return {name: CarriedReadings(f"entity {name!r}", rows, options) for name, rows in by_entity(part, by, "the frame")}
 
 

@@ -1,7 +1,7 @@
 """What people ask about the past of a stream: scores, events with their explanations, and files of both."""
 
-from collections.abc import Mapping
-from pathlib import Path
+import json
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
+from cometad.serve.stored_streams import StoredStreams
 
 MOST_BYTES = 200e6  # of one export
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
@@ -25,7 +26,6 @@ ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> ScoreHistory:
-    """The scores of a stretch, thinned without losing extremes."""
     with store.read() as connection:
         rows = by_time(connection, schema.scores, stream.id, start, stop)
     cells = rows.cells.reshape(len(rows.ats), 3)
@@ -43,7 +43,7 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
 
 def events_of(
     store: Store,
-    streams: Mapping[str, LiveStream],
+    streams: StoredStreams,
     stream: LiveStream | None,
     state: str | None,
     level: str | None,
@@ -53,7 +53,6 @@ def events_of(
 ) -> list[EventSummary]:
     """The events of one stream or of all, newest first."""
     table = schema.events
-    known = {one.id: one for one in list(streams.values())}
     query = select(table)
     if stream is not None:
         query = query.where(table.c.stream_id == stream.id)
@@ -66,15 +65,17 @@ def events_of(
     if stop < EVER:
         query = query.where(table.c.start_at <= stop)
     newest = query.order_by(table.c.opened_at.desc(), table.c.stream_id, table.c.number.desc()).limit(limit)
-    return [event_of(row, known[row.stream_id]) for row in store.rows(newest) if row.stream_id in known]
+    rows = store.rows(newest)
+    known = streams.by_id({row.stream_id for row in rows})
+    return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
 
 
-def similar_events(
-    connection: Connection, streams: Mapping[str, LiveStream], stream: LiveStream, row: Any
-) -> list[Similar]:
+def similar_events(connection: Connection, streams: StoredStreams, stream: LiveStream, row: Any) -> list[Similar]:
     """Events of streams with the same variables that looked alike, by the angle between their profiles."""
     table = schema.events
-    same = {one.id: one.name for one in list(streams.values()) if one.layout.names == stream.layout.names}
+    variables = schema.detectors.c.variables == json.dumps(list(stream.layout.names))
+    detectors = set(connection.execute(select(schema.detectors.c.name).where(variables)).scalars())
+    same = {one: name for one, name, detector in streams.details() if detector in detectors}
     others = select(table).where(table.c.stream_id.in_(same), table.c.opened_at < row.opened_at)
     found = connection.execute(others.order_by(table.c.opened_at.desc()).limit(AMONG)).all()
     own = np.frombuffer(row.profile, "<f4")
@@ -114,8 +115,8 @@ def event_details(service: Service, event_id: str) -> EventDetails:
     )
 
 
-def export_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float, file: Path) -> None:
-    """Write the readings or scores of a stretch to a file, with their times in UTC.
+def as_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float) -> bytes:
+    """The readings or scores of a stretch as a Parquet file, with their times in UTC.
 
     Readings from before the settings of the stream were changed are left out: they may have other variables.
     """
@@ -123,7 +124,9 @@ def export_parquet(store: Store, stream: LiveStream, what: str, start: float, st
     with store.read() as connection:
         check_size(connection, table, stream.id, start, stop)
         rows = by_time(connection, table, stream.id, start, stop, stream.row.first_seq if what == "readings" else 0)
+    file = BytesIO()
     _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
+    return file.getvalue()
 
 
 def check_size(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> None:
@@ -134,10 +137,8 @@ def check_size(connection: Connection, table: Table, stream_id: int, start: floa
 
 
 def _frame(rows: HistoryRows, names: list[str]) -> pl.DataFrame:
-    times = pl.Series("time", (rows.ats * 1e6).round().astype("int64")).cast(pl.Datetime("us", "UTC"))
-    cells = rows.cells.reshape(len(rows.ats), len(names))
-    frame = pl.DataFrame({name: cells[:, i] for i, name in enumerate(names)})
-    if "anomaly" in frame.columns and names == list(SCORE_COLUMNS):
+    times = pl.Series("time_utc" if "time" in names else "time", (rows.ats * 1e6).round().astype("int64"))
+    frame = pl.DataFrame(rows.cells.reshape(len(rows.ats), len(names)), schema=names, orient="row")
+    if names == list(SCORE_COLUMNS):
         frame = frame.with_columns(pl.col("anomaly").cast(pl.Int8))
-    clash = "time" in names
-    return frame.insert_column(0, times.alias("time_utc") if clash else times)
+    return frame.insert_column(0, times.cast(pl.Datetime("us", "UTC")))

@@ -1,16 +1,13 @@
 """A stream in memory, as four objects with one writer each: its row, its arrivals, its scoring, and what people see."""
 
-import json
 import math
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection as SqlConnection
-from sqlalchemy import select
 
 from cometad.alerting.alerts import Alerts
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
@@ -23,7 +20,6 @@ from cometad.detector import Detector
 from cometad.errors import ParameterError
 from cometad.live.session import EARLIEST, LATEST, Grid, Ordered, Session
 from cometad.serve.models import EventSummary, Recent, State, StreamSettings, StreamState, Top
-from cometad.serve.storage import schema
 
 RECENT = 1024  # scores kept in memory
 DRIFT_EVERY = 64  # scores
@@ -47,7 +43,7 @@ class StreamRow:
     first_event: int = 0
     paused: bool = False
     reason: str | None = None
-    epoch: int = 0  # what is known here was stored when the stream had been taken or released that often
+    epoch: int = 0  # how often it had been taken or released when it was read or released here
     lost_detector: bool = False  # whether its detector cannot be loaded; the one in memory is a placeholder
 
 
@@ -63,7 +59,6 @@ class Arrivals:
     late: int = 0
     repeated: int = 0
     last_received: float | None = None
-    fed: bool = False  # whether readings came since this process has the stream
 
     def copy(self) -> "Arrivals":
         """A copy to change while a transaction is open; `replace` would take most of the time of a reading."""
@@ -108,7 +103,6 @@ class LastScores:
         return self._cells[: self.count]
 
     def last(self, most: int) -> tuple[Floats, Floats]:
-        """The last times and cells, oldest first."""
         with self._lock:
             places = np.arange(max(0, self.count - min(most, RECENT)), self.count) % RECENT
             return self._ats[places], self._cells[places]
@@ -156,14 +150,11 @@ class Shown(NamedTuple):
     open_event: EventSummary | None = None
 
 
-Held = Literal["owned", "released", "gone"]
 _rows = threading.Lock()  # of all streams
 
 
 @dataclass(eq=False)
 class LiveStream:
-    """A stream of the service."""
-
     row: StreamRow
     detector: Detector
     layout: Layout  # shared by the streams of a detector
@@ -171,28 +162,7 @@ class LiveStream:
     scoring: Scoring = field(default_factory=Scoring)
     shown: Shown = field(default_factory=Shown)
     source: Connection | None = None  # where its readings come from, unless clients send them
-    # Where several processes share a database, one owns a stream. It is gone once another one has taken it, or it was
-    # deleted: whatever is still on its way here is not stored.
-    held: Held = "owned"
-
-    @classmethod
-    def stored(
-        cls, connection: SqlConnection, row: Any, settings: StreamSettings, detector: Detector, layout: Layout
-    ) -> "LiveStream":
-        """The stream in a row of the database, with what its next readings are compared with, but not opened yet."""
-        names = ("first_seq", "first_step", "first_event", "paused", "reason", "epoch")
-        facts = StreamRow(row.id, row.name, settings, **{name: getattr(row, name) for name in names})
-        stream = cls(facts, detector, layout)
-        table, arrivals = schema.readings, stream.arrivals
-        own = select(table).where(table.c.stream_id == row.id)
-        newest = connection.execute(own.order_by(table.c.first.desc()).limit(1)).one_or_none()
-        arrivals.dates.restore(json.loads(row.dates))
-        if newest is not None:
-            arrivals.next_seq = newest.first + newest.count
-            arrivals.last_at, arrivals.last_sequence = newest.last_at, newest.last_sequence
-            arrivals.timed = json.loads(newest.last_time) is not None
-            arrivals.last_received = time.time()  # silence counts from the start of the service
-        return stream
+    owned: bool = False  # whether this process scores it; whatever is on its way for one that it lost is not stored
 
     def change(self, **facts: Any) -> None:
         with _rows:
@@ -211,22 +181,10 @@ class LiveStream:
         return self.row.settings
 
     @property
-    def owned(self) -> bool:
-        """Whether this process scores it."""
-        return self.held == "owned"
-
-    @property
-    def gone(self) -> bool:
-        """Whether another process took it, or it was deleted."""
-        return self.held == "gone"
-
-    @property
     def is_scored(self) -> bool:
-        """Whether its readings are scored now, and here."""
         return self.owned and not self.row.paused
 
     def new_session(self, snapshot: bytes | None) -> Session:
-        """A session, resumed from a snapshot if there is one."""
         alerts = Alerts(**self.settings.model_dump(include=ALERTS, exclude_none=True))
         resampling = resampling_of(self.settings)
         gate = Ordered() if resampling is None else Grid(resampling, self.detector.names_)
@@ -271,7 +229,6 @@ class LiveStream:
 
     @property
     def has_alert(self) -> bool:
-        """Whether an event that counts as an alert is open."""
         event = self.shown.open_event
         return event is not None and event.level == "alert"
 
@@ -390,12 +347,10 @@ class LiveStream:
 
 
 def resampling_of(settings: StreamSettings) -> Resampling | None:
-    """How the readings of a stream are resampled, if they are."""
     return None if settings.resample is None else parse_resampling(settings.resample)
 
 
 def seconds_of(period: str) -> float:
-    """The seconds in a period such as 500ms or 1min."""
     return parse_period(period) / 1e6
 
 
@@ -414,7 +369,6 @@ def threshold_of(settings: StreamSettings, detector: Detector) -> Budget | None:
 
 
 def check_settings(settings: StreamSettings, detector: Detector) -> None:
-    """Refuse settings that a detector cannot be used with."""
     if not detector.can_stream:
         raise ParameterError(
             f"{settings.detector!r} is a {type(detector).__name__}, which cannot score a stream. Use a Comet."
@@ -427,6 +381,5 @@ def check_settings(settings: StreamSettings, detector: Detector) -> None:
 
 
 def top_of(names: Sequence[str], scores: Floats, most: int = 3) -> Top:
-    """The variables with the highest scores."""
     order = np.argsort(-scores, kind="stable")[:most].tolist()
     return [(names[i], float(scores[i])) for i in order]
