@@ -69,7 +69,7 @@ class Source:
         from cometad.data.resample import parse_resampling
 
         self._resampling = None if read.resample is None else parse_resampling(read.resample)
-        self._detector, self._gaps = detector, gaps if detector is None else detector.gaps.allowed
+        self._gaps = gaps if detector is None else detector.gaps.allowed
         self._variables = detector.names_ if detector is not None and detector.named_ else ()
         self._reader = read.reader(path, self._variables)
 
