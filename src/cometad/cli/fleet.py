@@ -56,7 +56,6 @@ def fit(
     output: Path = flag("Folder to write the fleet to.", "--output", "-o", default=..., metavar="FOLDER"),
     pool: int | None = flag(
         "Entities with fewer readings borrow from others with the same variables, such as --pool 2000.",
-        "--pool",
         metavar="READINGS",
         min=1,
     ),

@@ -66,7 +66,7 @@ class DialectOptions:
     separator: str | None = flag("Separator of a text table: a character, or comma, semicolon, tab, pipe or space.")
     decimal: str | None = flag("Decimal mark of a text table: . or a comma.")
     encoding: str | None = flag("Encoding of a text table, such as cp1252.")
-    na: list[str] | None = flag("Cell that means a missing reading, such as Bad; repeatable.", "--na", metavar="TEXT")
+    na: list[str] | None = flag("Cell that means a missing reading, such as Bad; repeatable.", metavar="TEXT")
     no_header: bool = flag("The first row holds readings; columns are v0, v1, ...", "--no-header", default=False)
     date_order: str | None = flag("day-first or month-first, for dates such as 01/02/2026. Default: recognized.")
 

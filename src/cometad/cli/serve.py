@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    data_dir: Path | None = flag("Folder for everything the service keeps. Default: cometad-data.", "--data-dir")
-    database: str | None = flag(
-        "URL of a PostgreSQL database to use instead of SQLite in the data folder.", "--database"
-    )
-    config: Path | None = flag("File with the settings. Default: cometad.toml here, if there is one.", "--config")
+    data_dir: Path | None = flag("Folder for everything the service keeps. Default: cometad-data.")
+    database: str | None = flag("URL of a PostgreSQL database to use instead of SQLite in the data folder.")
+    config: Path | None = flag("File with the settings. Default: cometad.toml here, if there is one.")
 
     def settings(self, **flags: Any) -> "Settings":
         """The settings of the service; `flags` are further ones."""
