@@ -579,6 +579,16 @@ def test_a_killed_process_leaves_its_streams_to_the_others(tmp_path, postgres, p
         assert other.members.alone
 
 
+def test_a_process_that_was_alone_when_it_was_killed_scores_what_it_had_stored(tmp_path, postgres, pump):
+    with Server(tmp_path, f"--database={postgres()}") as server:
+        upload(server.client, "pump", pump[1])
+        put(server.client, "a")
+        post(server.client, "a", READINGS[:150])
+        server.kill()
+        server.start()
+        assert settled(server.client, "a", 150)["scores"] == expected(pump[0], VALUES[:150])[0]
+
+
 def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(tmp_path, postgres, pump, monkeypatch):
     monkeypatch.setattr("cometad.serve.members.DEAD_AFTER", 3.0)
     database = postgres()

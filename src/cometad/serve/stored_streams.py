@@ -104,11 +104,6 @@ class StoredStreams(dict[str, LiveStream]):
             found += self.load(schema.streams.c.id.in_(missing))
         return {stream.id: stream for stream in found}
 
-    def details(self) -> list[tuple[int, str, str]]:
-        table = schema.streams
-        rows = self._store.rows(select(table.c.id, table.c.name, table.c.settings))
-        return [(row.id, row.name, json.loads(row.settings)["detector"]) for row in rows]
-
     def load(self, which: ColumnElement[bool] = true()) -> list[LiveStream]:
         """Streams as they are stored, with what their next readings are compared with.
 
