@@ -24,7 +24,7 @@ from cometad.serve.events import fill_events
 from cometad.serve.live_stream import Arrivals, LastScores, LiveStream, StreamRow
 from cometad.serve.models import StreamSettings
 from cometad.serve.storage import schema
-from cometad.serve.storage.store import Store
+from cometad.serve.storage.store import StorageError, Store
 from cometad.serve.stored_detectors import StoredDetectors
 
 MOST_RELEASED = 1000  # streams kept in memory in case nobody else takes them
@@ -118,6 +118,8 @@ class StoredStreams(dict[str, LiveStream]):
         settings = StreamSettings.model_validate_json(text)
         try:
             return settings, *self._detectors.for_stream(settings), None
+        except StorageError:  # the detector is well
+            raise
         except CometadError as error:
             layout = self._detectors.stored_layout(settings.detector)
             return settings, Comet(), layout, f"Its detector cannot be used: {error}"
