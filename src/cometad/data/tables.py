@@ -19,8 +19,7 @@ from cometad.data.dialect import UTF_8, Dialect, recognize_encoding
 from cometad.data.table_sources import Source, TableFile, check_content, find_files
 from cometad.data.text import RECOGNIZED, Rows, TextRows, clean_header, separator_hint, split_cells
 from cometad.errors import InputError
-from cometad.frames import refuse_text
-from cometad.series import numbered_names
+from cometad.series import numbered_names, refuse_text
 
 ROWS = 2**16  # of a chunk
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
