@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cometad.connect.bodies import parse_body
-from cometad.connect.followed_folder import FolderPlace, FollowedFolder
+from cometad.connect.file_source import FolderPlace, FollowedFolder
 from cometad.data.cells import EPOCH_UNITS, MISSING, StreamDates, StreamNumbers, epoch_unit, number_or_none
 from cometad.data.columns import Matching
 from cometad.data.dialect import Dialect
@@ -49,8 +49,8 @@ def from_folder(text, layout, folder):
     (folder / "followed").mkdir(exist_ok=True)
     (folder / "followed" / "plant.csv").write_text(text)
     place = FolderPlace(folder / "followed", pattern=False, folder=True, by_time=False)
-    with closing(FollowedFolder(place, "pump", lambda name: layout, follow=False)) as followed:
-        piece = followed.next_piece()
+    with closing(FollowedFolder(place, "pump", lambda name: layout, None, follow=False)) as followed:
+        piece = next(followed.pieces())
     if piece.rejected:
         raise InputError(piece.rejected[0].reason)
     return of_batch(piece.batches[0], layout)

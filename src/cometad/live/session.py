@@ -17,7 +17,7 @@ import numpy as np
 
 from cometad.alerting.alerts import EPOCH, Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
-from cometad.arrays import Array, Floats
+from cometad.arrays import Floats
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes
 from cometad.data.cells import CORRECT, StreamDates
 from cometad.data.resample import Resampling, summary
@@ -26,7 +26,18 @@ from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.files import write_whole
 from cometad.live.stream import Scored
-from cometad.saving import InvalidState, Table, counted, fact, load_state, of_type, part, require_state, saved_state
+from cometad.saving import (
+    InvalidState,
+    Saved,
+    Table,
+    counted,
+    fact,
+    load_state,
+    of_type,
+    part,
+    require_state,
+    saved_state,
+)
 from cometad.series import Order, Series
 
 KIND = "stream snapshot"
@@ -43,13 +54,12 @@ _log = logging.getLogger("cometad")
 # -- gates: what readings pass before they are scored -----------------------------------------------------------------
 
 
-class Ordered:
+class Ordered(Saved):
     """A gate that passes every reading: whoever feeds the session has put them in order and left out the late ones."""
 
     kind = "ordered"
     leaves_gaps: ClassVar[bool] = False  # as an empty bin does
-    saved: ClassVar[Table] = {}  # facts
-    saved_arrays: ClassVar[Table] = {}
+    saved_arrays: ClassVar[Table] = {}  # `saved` has facts
     admitted = 0  # not counted here
 
     def admit(self, reading: Reading) -> Iterable[Reading]:
@@ -63,27 +73,6 @@ class Ordered:
     def summary(self) -> list[str]:
         """Sentences that sum up what the gate did."""
         return []
-
-    def facts(self) -> dict[str, Any]:
-        """The part of the state to save as JSON."""
-        return {"kind": self.kind, **saved_state(self, self.saved)}
-
-    def arrays(self) -> dict[str, Array]:
-        """The part of the state to save as arrays."""
-        return saved_state(self, self.saved_arrays)
-
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Continue from a saved state of a gate of the same kind."""
-        if facts["kind"] != self.kind:
-            raise ModelFileError(
-                "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
-            )
-        load_state(self, self.saved, facts, dict)
-        load_state(self, self.saved_arrays, arrays, dict)
-        self.check_state()
-
-    def check_state(self) -> None:
-        """Refuse a state that does not fit the gate, and complete one that does."""
 
 
 class _TimedGate(Ordered):
@@ -270,7 +259,13 @@ class Session:
             raise ModelFileError(f"{source} is not a complete stream snapshot. Pass a file written by a stream.")
         with restoring(KIND, source):
             times = _checked_times(saved.facts["times"])
-            gate.restore(of_type(saved.facts["gate"], dict, "gate"), saved.arrays)
+            facts = of_type(saved.facts["gate"], dict, "gate")
+            if facts["kind"] != gate.kind:
+                raise ModelFileError(
+                    "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
+                )
+            load_state(gate, gate.saved_arrays, saved.arrays, dict)
+            gate.restore(facts)
             position = of_type(saved.facts.get("position", {}), dict, "position")
         session = cls(detector, gate, alerts)
         session._stream.restore(saved.arrays["stream"].tobytes())
@@ -338,9 +333,10 @@ class Session:
 
     def snapshot(self) -> bytes:
         """The state of the session as bytes, for `resume_bytes`."""
-        facts = {"times": list(self._times), "gate": self.gate.facts(), "position": self.position}
-        stream = np.frombuffer(self._stream.snapshot(), np.uint8)
-        return to_bytes(Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
+        gate = {"kind": self.gate.kind, **self.gate.state()}
+        facts = {"times": list(self._times), "gate": gate, "position": self.position}
+        arrays = {"stream": np.frombuffer(self._stream.snapshot(), np.uint8)}
+        return to_bytes(Checkpoint(KIND, facts, arrays | saved_state(self.gate, self.gate.saved_arrays)))
 
     def _score_many(self, values: Floats, times: Sequence[Time]) -> Timed:
         scored = self._stream.update(values[0]) if len(values) == 1 else self._stream.update_many(values)
