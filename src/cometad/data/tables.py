@@ -1,6 +1,7 @@
 """Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
 import codecs
+import itertools
 import json
 import logging
 import os
@@ -9,8 +10,9 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from io import IncrementalNewlineDecoder
-from typing import Any, BinaryIO, NamedTuple
+from functools import partial
+from io import TextIOWrapper
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -62,49 +64,43 @@ class TextTable:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         if rows is None:
             self._looked_ahead = True  # there is nothing ahead
-        with self._errors(), self.file.open() as source:
-            source_rows = self._rows(source)
-            names = self._names(source_rows)
-            first = source_rows.take(1)
-            block = source_rows.take(None if rows is None else rows - 1)
+        with self._opened() as (names, own):
+            first, block = own.take(1), own.take(None if rows is None else rows - 1)
             yield self._parsed(first, block, names, self.where)
-            seen = first.length + block.length
-            while rows is not None and (block := source_rows.take(rows)).length:
-                yield self._parsed(first, block, names, _after_the_first(self.where, seen - 1))
+            seen = block.length  # after the first
+            while rows is not None and (block := own.take(rows)).length:
+                yield self._parsed(first, block, names, partial(self._later, seen))
                 seen += block.length
+
+    def _later(self, seen: int, row: int) -> str:
+        """The place of a row of a block that repeats the first row on top, after `seen` others."""
+        return self.where(row and row + seen)
 
     def where(self, row: int) -> str:
         """The line on which a row starts, counted from 1 as an editor does, and the file."""
-        with self._errors(), self.file.open() as source:
-            rows = self._rows(source)
-            self._names(rows)
+        with self._opened() as (_, rows):
             rows.take(row)
             rows.take(1)
             return f"row {rows.start} of '{self.file.shown}'"
 
-    def _rows(self, source: BinaryIO) -> TextRows:
-        """The rows of the file, after a hint about the separator."""
-        rows = TextRows(self._lines(source), self._separator, self.file.shown)
-        if self._skips_hint:
-            rows.skip()
-        return rows
-
-    def _lines(self, source: BinaryIO) -> Iterator[bytes]:
-        """The lines in UTF-8, or in whatever was taken for UTF-8."""
-        if self._dialect.encoding is None and self._encoding == UTF_8 and not self._translates:
-            lines: Iterator[bytes] = iter(source)
-        else:
-            lines = _recoded(source, self._encoding, self._translates)
-        yield next(lines, b"").removeprefix(codecs.BOM_UTF8)
-        yield from lines
-
-    def _names(self, rows: TextRows) -> list[str]:
-        cells = rows.first(keep=not self._dialect.header)
-        if cells is None:
-            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
-        if not self._dialect.header:
-            return list(numbered_names(len(cells)))
-        return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[list[str], TextRows]]:
+        """The names in the header of the file, and the rows that follow."""
+        newline = None if self._translates else "\n"
+        with self._errors(), self.file.open() as source, TextIOWrapper(source, self._encoding, newline=newline) as text:
+            as_it_is = self._dialect.encoding is None and self._encoding == UTF_8 and not self._translates
+            lines = iter(source) if as_it_is else (line.encode(errors="replace") for line in text)
+            first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
+            rows = TextRows(itertools.chain([first], lines), self._separator, self.file.shown)
+            if self._skips_hint:
+                rows.skip()
+            cells = rows.first(keep=not self._dialect.header)
+            if cells is None:
+                raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
+            if self._dialect.header:
+                yield clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column), rows
+            else:
+                yield list(numbered_names(len(cells))), rows
 
     def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
         frame = pl.read_csv(
@@ -142,26 +138,6 @@ class TextTable:
             raise self.file.unreadable(
                 "a complete CSV file with as many cells in each row as in the header", error
             ) from error
-
-
-def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[bytes]:
-    """Lines in another encoding as UTF-8; `translates` also breaks lines at carriage returns."""
-    decoder: Any = codecs.getincrementaldecoder(encoding)()
-    if translates:
-        decoder = IncrementalNewlineDecoder(decoder, translate=True)
-    partial, more = "", True
-    while more:
-        chunk = source.read(SAMPLE)
-        more = bool(chunk)
-        *lines, partial = (partial + decoder.decode(chunk, final=not more)).split("\n")
-        yield from ((line + "\n").encode(errors="replace") for line in lines)
-    if partial:
-        yield partial.encode(errors="replace")
-
-
-def _after_the_first(where: Callable[[int], str], offset: int) -> Callable[[int], str]:
-    """The places of the rows of a block that repeats the first row on top; `offset` is added to the others."""
-    return lambda row: where(row + offset if row else 0)
 
 
 def recognize_separator(lines: Sequence[str]) -> str:
