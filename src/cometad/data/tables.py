@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from io import TextIOWrapper
 from typing import Any, NamedTuple
 
@@ -60,21 +59,17 @@ class TextTable:
         self._separator = dialect.separator or hint or tabs or recognize_separator(lines[self._skips_hint :])
         self._numbers, self._looked_ahead = TextNumbers(dialect, file.shown), False
 
-    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
+    def blocks(self, rows: int | None) -> Generator[Part]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         if rows is None:
             self._looked_ahead = True  # there is nothing ahead
         with self._opened() as (names, own):
             first, block = own.take(1), own.take(None if rows is None else rows - 1)
-            yield self._parsed(first, block, names, self.where)
-            seen = block.length  # after the first
+            yield self._parsed(names, first, block)
+            seen = first.length + block.length
             while rows is not None and (block := own.take(rows)).length:
-                yield self._parsed(first, block, names, partial(self._later, seen))
+                yield self._parsed(names, first, block, seen)
                 seen += block.length
-
-    def _later(self, seen: int, row: int) -> str:
-        """The place of a row of a block that repeats the first row on top, after `seen` others."""
-        return self.where(row and row + seen)
 
     def where(self, row: int) -> str:
         """The line on which a row starts, counted from 1 as an editor does, and the file."""
@@ -102,7 +97,8 @@ class TextTable:
             else:
                 yield list(numbered_names(len(cells))), rows
 
-    def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
+    def _parsed(self, names: list[str], first: Rows, block: Rows, seen: int = 0) -> Part:
+        """The first row and those of a block, which are after `seen` others."""
         frame = pl.read_csv(
             first.text + block.text,
             has_header=False,
@@ -112,9 +108,10 @@ class TextTable:
         )
         if len(frame) != first.length + block.length:  # never lose or invent a reading
             raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
+        part = Part(frame, self.where, seen > 0, seen)
         kept = frame.select(name for name in self._text if name in names)
-        numbers = self._numbers.converted(frame.drop(kept.columns), place, self._look_ahead)
-        return numbers.with_columns(kept.select(pl.all().str.strip_chars())).select(names)
+        numbers = self._numbers.converted(frame.drop(kept.columns), part.place, self._look_ahead)
+        return part._replace(frame=numbers.with_columns(kept.select(pl.all().str.strip_chars())).select(names))
 
     def _look_ahead(self) -> None:
         """Read on until a number shows the decimal mark of the file."""
@@ -157,20 +154,21 @@ class ParquetTable(NamedTuple):
     file: TableFile
     dialect: Dialect
 
-    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
-        for block in self._read(rows):
-            yield block.with_columns(without_marked(column, self.dialect) for column in block)
+    def blocks(self, rows: int | None) -> Generator[Part]:
+        for seen, frame in self._read(rows):
+            known = frame.with_columns(without_marked(column, self.dialect) for column in frame)
+            yield Part(known, self.where, seen > 0, seen)
 
-    def _read(self, rows: int | None) -> Generator[pl.DataFrame]:
+    def _read(self, rows: int | None) -> Generator[tuple[int, pl.DataFrame]]:
         try:
             if rows is None:
-                yield pl.read_parquet(self.file.path)
+                yield 0, pl.read_parquet(self.file.path)
                 return
             table = pl.scan_parquet(self.file.path)
             first = table.head(1).collect()
-            yield table.head(rows).collect()
+            yield 0, table.head(rows).collect()
             for start in range(rows, table.select(pl.len()).collect().item(), rows):
-                yield pl.concat([first, table.slice(start, rows).collect()])
+                yield start, pl.concat([first, table.slice(start, rows).collect()])
         except (OSError, pl.exceptions.PolarsError) as error:
             raise self.file.unreadable("a complete Parquet file", error) from error
         except pl.exceptions.PanicException as error:  # how polars meets some damaged files
@@ -265,11 +263,8 @@ class TableReader:
     def blocks(self, rows: int | None) -> Iterator[Part]:
         """Blocks of one file after the other, as they are there; refuses files with different columns."""
         for table in self.tables:
-            seen = 0
-            for number, frame in enumerate(table.blocks(rows)):
-                block = Part(self._selected(frame, table.file), table.where, number > 0, seen)
-                yield block
-                seen += len(block.own)
+            for block in table.blocks(rows):
+                yield self._selected(block, table.file)
 
     def put_in_order(self) -> None:
         """Sort several files by their first time, if there are times; files without readings are left out."""
@@ -297,12 +292,12 @@ class TableReader:
 
     def _start(self, table: "TextTable | ParquetTable") -> Part:
         with closing(table.blocks(1)) as blocks:
-            return Part(self._selected(next(blocks), table.file), table.where)
+            return self._selected(next(blocks), table.file)
 
-    def _selected(self, frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
+    def _selected(self, block: Part, file: TableFile) -> Part:
         for name in self._drop:
-            check_column(frame, name, file.shown)
-        frame = frame.drop(self._drop)
+            check_column(block.frame, name, file.shown)
+        frame = block.frame.drop(self._drop)
         if self._names is None:
             self._names = frame.columns
         columns, known = set(frame.columns), set(self._names)
@@ -314,7 +309,7 @@ class TableReader:
                 f"'{file.shown}' {which}, compared with '{self.tables[0].file.shown}'. Pass files with the same "
                 "columns."
             )
-        return frame.select(self._names)
+        return block._replace(frame=frame.select(self._names))
 
 
 @dataclass(frozen=True)
