@@ -26,7 +26,6 @@ ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> ScoreHistory:
-    """The scores of a stretch, thinned without losing extremes."""
     with store.read() as connection:
         rows = by_time(connection, schema.scores, stream.id, start, stop)
     cells = rows.cells.reshape(len(rows.ats), 3)
@@ -138,10 +137,8 @@ def check_size(connection: Connection, table: Table, stream_id: int, start: floa
 
 
 def _frame(rows: HistoryRows, names: list[str]) -> pl.DataFrame:
-    times = pl.Series("time", (rows.ats * 1e6).round().astype("int64")).cast(pl.Datetime("us", "UTC"))
-    cells = rows.cells.reshape(len(rows.ats), len(names))
-    frame = pl.DataFrame({name: cells[:, i] for i, name in enumerate(names)})
-    if "anomaly" in frame.columns and names == list(SCORE_COLUMNS):
+    times = pl.Series("time_utc" if "time" in names else "time", (rows.ats * 1e6).round().astype("int64"))
+    frame = pl.DataFrame(rows.cells.reshape(len(rows.ats), len(names)), schema=names, orient="row")
+    if names == list(SCORE_COLUMNS):
         frame = frame.with_columns(pl.col("anomaly").cast(pl.Int8))
-    clash = "time" in names
-    return frame.insert_column(0, times.alias("time_utc") if clash else times)
+    return frame.insert_column(0, times.cast(pl.Datetime("us", "UTC")))
