@@ -398,8 +398,10 @@ def test_times_must_increase_from_chunk_to_chunk_too(named):
     frame = pd.DataFrame(fresh("default", 60), columns=["flow", "level", "heat"], index=times)
     stream = named.stream()
     stream.update_many(frame[:30])
+    before = stream.snapshot()
     with pytest.raises(InputError, match="time"):
         stream.update_many(frame[20:40])
+    assert (stream.snapshot(), stream.dropped) == (before, 0)
 
 
 def test_no_readings_give_no_scores():
