@@ -8,9 +8,9 @@ from cometad.connect.out.message import moment_of
 from cometad.connect.prometheus import history
 from cometad.errors import ParameterError
 from cometad.fleet.jobs import problem
+from cometad.fleet.local_engine import death
 from cometad.fleet.overview import EntityLine, worst_first
 from cometad.fleet.pooling import candidates, correlations
-from cometad.fleet.processes import death
 from cometad.progress import in_words
 from cometad.report.axes import format_number
 from cometad.report.gather import trimmed_sentence
@@ -33,6 +33,9 @@ from cometad.views.trim import Stretch
         ([rounded(value) for value in (12.34, -0.01, 50.0)], ["12.3", "0", "50"]),
         ([in_words(seconds) for seconds in (42, 600, 9000)], ["42 s", "10 min", "2.5 h"]),
         (death(-9, "The worker"), "The worker was killed (SIGKILL), probably because memory ran out."),
+        (death(-15, "The worker"), "The worker was ended by SIGTERM."),
+        (death(3, "The worker"), "The worker ended early, with exit code 3."),
+        (problem(MemoryError()), "Not enough memory for this entity. Use fewer workers, or a shorter series."),
         (problem(KeyError("flow")), "KeyError: 'flow'. This is a bug in cometad or in your own code."),
         (
             trimmed_sentence(Stretch(200, 260, ("flow",), "does not fit the rest")),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from cometad.fleet.processes import Child
+from cometad.fleet.local_engine import Child
 from cometad_bench.results import Record
 from cometad_bench.trial import failure, limit_threads
 

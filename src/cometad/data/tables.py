@@ -242,13 +242,8 @@ class TableReader:
         """All rows, as they are in the files; from then on `where` knows them."""
         frames = [block.frame for block in self.blocks(None)]
         self._lengths = [len(frame) for frame in frames]
-        schemas = [frame.schema for frame in frames]
-        for name in schemas[0]:
-            kinds = {schema[name] for schema in schemas}
-            if pl.String in kinds and len(kinds) > 1:  # a word somewhere makes the column text
-                frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
         try:
-            return Part(pl.concat(frames, how="vertical_relaxed"), self.where)
+            return Part(joined(frames), self.where)
         except pl.exceptions.PolarsError as error:
             raise InputError(f"The files of '{self.shown}' have columns of different types. Convert them.") from error
 
@@ -310,6 +305,14 @@ class TableReader:
                 "columns."
             )
         return block._replace(frame=frame.select(self._names))
+
+
+def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One frame; a word anywhere turns its column into text."""
+    schemas = [frame.schema for frame in frames]
+    kinds = {name: {schema[name] for schema in schemas} for name in schemas[0]}
+    words = [name for name, own in kinds.items() if pl.String in own and len(own) > 1]
+    return pl.concat([frame.with_columns(pl.col(words).cast(pl.String)) for frame in frames], how="vertical_relaxed")
 
 
 @dataclass(frozen=True)
