@@ -4,6 +4,7 @@ import json
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -429,6 +430,13 @@ def test_readings_far_out_of_range_get_finite_explanations(detector):
 def test_a_reason_says_when_it_was_unusual():
     reason = Reason("flow", 1.0, "patterns", "alone unusual", 1, 0, 2, np.array([1.0, 7.1]), np.array([1.0, 4.2]))
     assert reason.sentence("12:30") == "Alone unusual: it read 7.1 at 12:30, expected 4.2."
+
+
+def test_the_variables_of_an_array_have_the_names_of_training():
+    names, values = ("flow", "level", "heat", "speed", "load"), plant()
+    found = Comet().fit(pl.DataFrame(values, names)).explain(values, FAULT)
+    assert found.names == names
+    assert {reason.variable for reason in found.reasons} == set(names)
 
 
 @pytest.mark.parametrize("event", [True, 3.0, None, (5, 5), -1, ROWS, (ROWS - 1, ROWS + 1)])
