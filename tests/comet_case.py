@@ -8,9 +8,11 @@ from cometad import Comet
 from cometad.alerting import DriftingSpot
 from cometad.data import ForwardFill, Interpolate, ScoreMeasured
 from cometad.registry import register
-from cometad.views import Balance, Forecast, Patterns
+from cometad.views import Balance, Forecast, NetworkView, Patterns
+from cometad.views.adaptation import FollowLevel
 from contract import waves
 from own_views import Level
+from tiny import NETWORK_VIEW
 
 register("tests-level")(Level)  # here: pytest imports own_views.py twice, under two names
 
@@ -22,6 +24,8 @@ SETTINGS = {
     "forward fill": {"gaps": ForwardFill(limit=3)},
     "interpolate": {"gaps": Interpolate(limit=3), "smoothing": (1, 6)},
     "score measured": {"gaps": ScoreMeasured(), "views": (Patterns(length=5, codes=4),)},
+    "network view": {"views": (Patterns(length=8), NetworkView(**NETWORK_VIEW))},
+    "following": {"gaps": ScoreMeasured(), "adaptation": FollowLevel(half_life=40, every=20)},
     "drifting threshold": {"gaps": ForwardFill(limit=2), "threshold": DriftingSpot(rate=0.01)},
 }
 
