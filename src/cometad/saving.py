@@ -12,7 +12,7 @@ A file may come from anyone. An array of another shape would crash a kernel or m
 that is not finite would make scores NaN; so whatever is loaded is checked.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from types import EllipsisType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -231,7 +231,7 @@ class Declared:
 
     def state(self) -> dict[str, Any]:
         """Everything that it saves, by name."""
-        return saved_state(self, self.saved)
+        return _copied(saved_state(self, self.saved))
 
 
 class Saved(Declared):
@@ -239,7 +239,7 @@ class Saved(Declared):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of another object with the same settings."""
-        load_state(self, self.saved, state, self.sizes)
+        load_state(self, self.saved, _copied(state), self.sizes)  # a run changes its arrays in place
         self.check_state()
 
     def sizes(self) -> Mapping[str, int]:
@@ -248,6 +248,10 @@ class Saved(Declared):
 
     def check_state(self) -> None:
         """Refuse fields that are valid one by one but not together, and set what follows from them."""
+
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: own.copy() if isinstance(own, np.ndarray) else own for name, own in state.items()}
 
 
 class Numbered:
@@ -318,6 +322,16 @@ def counted(value: object, name: str, least: int = 0, most: int = 2**53) -> int:
     fits = type(value) is int and least <= value <= most
     require_state(fits, f"its {name!r} is not an integer from {least} to {most:,}")
     return value  # type: ignore[return-value]
+
+
+def one_of(known: Collection[Any], what: str) -> Callable[[Any, str], Any]:
+    """A check of a saved fact: that it is among the known values, or None; `what` says what else it is not."""
+
+    def check(value: Any, name: str) -> Any:
+        require_state(value is None or value in known, f"its {name!r} is not {what}")
+        return value
+
+    return check
 
 
 def of_type(value: object, kind: type, name: str) -> Any:

@@ -84,6 +84,16 @@ class _TimedGate(Ordered):
     def __init__(self, date_order: str | None) -> None:
         self._dates, self.admitted = StreamDates(date_order), 0
 
+    def _admits(self, time: float | np.datetime64, problem: str) -> bool:
+        """Whether a reading is on time; a late one is counted, or refused with `problem` as the message."""
+        order = self._order
+        if order.last is None or time > order.last:
+            return True
+        if order.late == "refuse":
+            raise InputError(problem, advice="late")
+        order.dropped += 1
+        return False
+
     def summary(self) -> list[str]:
         """The number of dropped readings, if there are any."""
         dropped = self._order.dropped
@@ -128,17 +138,17 @@ class Clock(_TimedGate):
                     "reading, or with none."
                 )
             late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the previous time."
-            if not self._order.admits(time, late):
+            if not self._admits(time, late):
                 return ()
             self._last = reading.time
-            self._order.take(time)
+            self._order.last = time
         self.admitted += 1
         return (reading if time is None or not self._dates.dated(time) else reading._replace(at=time),)
 
     def check_state(self) -> None:
         """Refuse a last time that is none; readings up to it are late."""
         try:
-            self._order.take(self._dates.seconds(self._last, line=0))
+            self._order.last = self._dates.seconds(self._last, line=0)
         except InputError as error:
             raise InvalidState("its 'last' is not a time.") from error
 
@@ -177,7 +187,7 @@ class Grid(_TimedGate):
             raise InputError(f"Line {reading.line}: the time {reading.time} is out of range. {CORRECT}")
         at = np.datetime64(round(time * 1e6), "us")
         late = f"Line {reading.line}: the time {reading.time} belongs to a bin that is already complete."
-        if not self._order.admits(at, late):
+        if not self._admits(at, late):
             return iter(())
         self.admitted += 1
         values = np.array([reading.values], np.float64)

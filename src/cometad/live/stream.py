@@ -252,8 +252,9 @@ class Stream:
             series = self._complete(series)
         check_like(series, self._names, self._named, type(self._detector).__name__)
         if series.times is not None:
-            last = series.times[-1].astype("datetime64[ns]") if len(series) else self._order.last
-            self._order.take(last, dropped=len(arrived) - len(series))
+            self._order.dropped += len(arrived) - len(series)
+            if len(series):
+                self._order.last = series.times[-1].astype("datetime64[ns]")
         self._seen += len(series)
         self._wait(len(series), series.micros if times is None else times)
         return self._scored(self._push(series.values))

@@ -53,7 +53,7 @@ class RawRun(Saved):
         "counts": integers("_filled", "_emitted"),
         "batch": array("_rows", "filled", "variable", dtype=np.float32),
         "before": array("_previous", "before?", "variable", dtype=np.float32),
-        "imputed": array("_marks", "filled", "variable", dtype=np.bool_, optional=True),
+        "imputed": array("_imputed_rows", "filled", "variable", dtype=np.bool_, optional=True),
         "imputed_before": array("_imputed_previous", "before?", "variable", dtype=np.bool_, optional=True),
         "adapter": part("adapter"),
     }
@@ -88,7 +88,8 @@ class RawRun(Saved):
             taken, rows = rows[:room], rows[room:]
             self._batch[self._filled : self._filled + len(taken)] = taken
             if imputed is not None:
-                self._mark(imputed[:room])
+                if imputed[:room].any():
+                    self._mark_rows(self._filled, imputed[:room])
                 imputed = imputed[room:]
             yield from self._advance(self._filled + len(taken))
             if self._filled == len(self._batch):
@@ -193,11 +194,10 @@ class RawRun(Saved):
         self._imputed = None
         self._filled = self._emitted = 0
 
-    def _mark(self, imputed: Flags) -> None:
-        if imputed.any():
-            if self._imputed is None:
-                self._imputed = np.zeros(self._batch.shape, bool)
-            self._imputed[self._filled : self._filled + len(imputed)] = imputed
+    def _mark_rows(self, start: int, imputed: Flags) -> None:
+        if self._imputed is None:
+            self._imputed = np.zeros(self._batch.shape, bool)
+        self._imputed[start : start + len(imputed)] = imputed
 
     def _left_out(self, start: int, stop: int) -> Flags | None:
         """Which scores (window, time, variable) of the windows in rows start..stop depend on imputed cells."""
@@ -212,39 +212,34 @@ class RawRun(Saved):
         now = np.zeros(self._batch.shape, bool) if self._imputed is None else self._imputed
         return reached(np.concatenate([before, now[: self._filled]])[None, -rows:], self._sizes)
 
-    # The rows of the batch so far; a restored run has nothing in it yet.
     @property
-    def _rows(self) -> Floats32:
+    def _rows(self) -> Floats32:  # of the batch so far
         return self._batch[: self._filled]
 
     @_rows.setter
     def _rows(self, rows: Floats32) -> None:
-        require_state(len(rows) < len(self._batch), "its array 'counts' is not that of a stream")
-        self._batch[: len(rows)] = rows
+        self._batch[: self._filled] = rows
 
     @property
-    def _marks(self) -> Flags | None:
+    def _imputed_rows(self) -> Flags | None:
         return None if self._imputed is None else self._imputed[: self._filled]
 
-    @_marks.setter
-    def _marks(self, imputed: Flags) -> None:
-        self._imputed = np.zeros(self._batch.shape, bool)
-        self._imputed[: len(imputed)] = imputed
+    @_imputed_rows.setter
+    def _imputed_rows(self, imputed: Flags) -> None:
+        self._mark_rows(0, imputed)
 
     def sizes(self) -> dict[str, int]:
-        return {"variable": self._variables, "filled": self._filled}
+        whole, rest = self._filled - self._filled % self._fitted.window, self._filled % self._fitted.window
+        final = {"row": whole + self._final[rest], "window": whole}.get(self._release, 0)
+        fits = 0 <= self._filled < len(self._batch) and self._emitted in (final, self._filled)  # all, once it finished
+        require_state(fits, "its array 'counts' is not that of a stream")
+        return {"filled": self._filled, "variable": self._variables}
 
     def check_state(self) -> None:
-        """Refuse counts that are not those of a stream, and score the batch again, to the bit."""
-        filled, length = self._filled, self._fitted.window
-        whole = filled // length * length
-        final = {"row": whole + self._final[filled % length], "window": whole}.get(self._release, 0)
-        # All are emitted once it finished.
-        require_state(self._emitted in (final, filled), "its array 'counts' is not that of a stream")
-        require_state(len(self._previous) in (0, length), "its array 'before' is not a window")
+        require_state(len(self._previous) in (0, self._fitted.window), "its array 'before' is not a window")
         if self.adapter is not None:
             self._scorer = self._scorer.after(self._network)
-        self._score_windows(0, -(-filled // length) * length)
+        self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # bit-identical to before
 
 
 class Run(ScoringRun):

@@ -196,7 +196,11 @@ def _fuse_into(
             left_out[t, i] = False
         for i in range(width if unknown else 0):
             if summed[i] != summed[i]:
-                known, total = _known_sum(errors[t, :, i], tails[:, :, i])
+                known, total = 0, 0.0
+                for v in range(views):
+                    if errors[t, v, i] == errors[t, v, i]:
+                        known += 1
+                        total += calibrated(errors[t, v, i], tails[v, 0, i], tails[v, 1, i], tails[v, 2, i])
                 score = total / known if known else 0.0
                 if 0 < known < views and score > USUAL:
                     score = USUAL + (score - USUAL) * math.sqrt(known / views)
@@ -227,17 +231,6 @@ def _root(value: float, exponent: int) -> float:
     while exponent % 2 == 0:
         value, exponent = math.sqrt(value), exponent // 2
     return value if exponent == 1 else value ** (1.0 / exponent)
-
-
-@jit
-def _known_sum(errors: Floats, tails: Floats) -> tuple[int, float]:
-    """How many of the errors (view,) of one variable are known, and the sum of their calibrated scores."""
-    known, summed = 0, 0.0
-    for v in range(len(errors)):
-        if errors[v] == errors[v]:
-            known += 1
-            summed += calibrated(errors[v], tails[v, 0], tails[v, 1], tails[v, 2])
-    return known, summed
 
 
 # -- smooth: an anomaly is longer than a reading, and noise is not --------------------------------------------------
