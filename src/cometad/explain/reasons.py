@@ -222,7 +222,7 @@ def stretch_of(event: object, rows: int, purpose: str = "explain") -> tuple[int,
 
     `purpose` is the verb of the error for anything else.
     """
-    start, stop = _stretch(event, purpose)
+    start, stop = _bounds(event, purpose)
     if not start < stop:
         raise InputError(
             f"Start {start} and stop {stop} enclose no time step, because stop is exclusive. Pass a later stop."
@@ -232,7 +232,7 @@ def stretch_of(event: object, rows: int, purpose: str = "explain") -> tuple[int,
     return start, stop
 
 
-def _stretch(event: object, purpose: str) -> tuple[int, int]:
+def _bounds(event: object, purpose: str) -> tuple[int, int]:
     if isinstance(event, Event):
         return event.start, event.stop
     if is_integer(event):
