@@ -18,7 +18,7 @@ from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 MOST_BYTES = 200e6  # of one export
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
@@ -44,7 +44,7 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
 
 def events_of(
     store: Store,
-    streams: Streams,
+    streams: StoredStreams,
     stream: LiveStream | None,
     state: str | None,
     level: str | None,
@@ -71,7 +71,7 @@ def events_of(
     return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
 
 
-def similar_events(connection: Connection, streams: Streams, stream: LiveStream, row: Any) -> list[Similar]:
+def similar_events(connection: Connection, streams: StoredStreams, stream: LiveStream, row: Any) -> list[Similar]:
     """Events of streams with the same variables that looked alike, by the angle between their profiles."""
     table = schema.events
     variables = schema.detectors.c.variables == json.dumps(list(stream.layout.names))
