@@ -24,7 +24,7 @@ from cometad.network.state import weights
 from cometad.network.training import Objective
 from cometad.parameters import check, integer, number
 from cometad.registry import register
-from cometad.saving import Saved, Table, array, integers, part_of, taken
+from cometad.saving import Saved, SavedField, Table, array, integers, part_of, taken
 
 _RULES = {
     "learning_rate": number(0, math.inf, above=True),
@@ -104,22 +104,20 @@ class OnlineAdaptation:
         return Adapter(self, network, criteria, objective, seed)
 
 
-class _OptimizerField:
+def _save_optimizer(owner: "Adapter", name: str, state: dict[str, Array]) -> None:
     """What AdamW knows of each parameter; nothing before the first step."""
+    for k, slots in owner._optimizer.state_dict()["state"].items():
+        state |= {f"{name}.{k}.{slot}": value.cpu().numpy() for slot, value in slots.items()}
 
-    def save(self, owner: "Adapter", name: str, state: dict[str, Array]) -> None:
-        for k, slots in owner._optimizer.state_dict()["state"].items():
-            state |= {f"{name}.{k}.{slot}": value.cpu().numpy() for slot, value in slots.items()}
 
-    def load(self, owner: "Adapter", name: str, state: Mapping[str, Array], sizes: dict[str, int]) -> None:
-        slots: dict[int, dict[str, Tensor]] = {}
-        for k, parameter in enumerate(owner._fitted if part_of(state, name) else ()):
-            shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
-            slots[k] = {
-                slot: torch.tensor(taken(state, f"{name}.{k}.{slot}", shape, np.float32))
-                for slot, shape in shapes.items()
-            }
-        owner._optimizer.load_state_dict({**owner._optimizer.state_dict(), "state": slots})
+def _load_optimizer(owner: "Adapter", name: str, state: Mapping[str, Array], sizes: dict[str, int]) -> None:
+    slots: dict[int, dict[str, Tensor]] = {}
+    for k, parameter in enumerate(owner._fitted if part_of(state, name) else ()):
+        shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+        slots[k] = {
+            slot: torch.tensor(taken(state, f"{name}.{k}.{slot}", shape, np.float32)) for slot, shape in shapes.items()
+        }
+    owner._optimizer.load_state_dict({**owner._optimizer.state_dict(), "state": slots})
 
 
 def _generator(state: Array) -> torch.Generator:
@@ -133,7 +131,7 @@ class Adapter(Saved):
 
     saved: ClassVar[Table] = {
         "network": weights("_network"),
-        "optimizer": _OptimizerField(),
+        "optimizer": SavedField(_save_optimizer, _load_optimizer),
         "chance": array(
             "_generator",
             len(torch.Generator().get_state()),

@@ -20,7 +20,7 @@ from cometad.network.pipeline import Block, Pipeline
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
 from cometad.saving import Saved, Table, array, integers, part, require_state
-from cometad.scoring.scores import Scores
+from cometad.scoring.scores import Scores, ScoringRun
 
 Release = list[Block]  # scores that become final together
 
@@ -242,7 +242,7 @@ class RawRun(Saved):
         self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # bit-identical to before
 
 
-class Run(Saved):
+class Run(ScoringRun):
     """Final scores of a series that arrives in chunks of any size."""
 
     saved: ClassVar[Table] = {"": part("_raw"), "normalization": array("_state", 2, 2, unknown=True)}
@@ -252,7 +252,6 @@ class Run(Saved):
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:
-        """Number of adaptation steps taken, and how many of them were rolled back."""
         adapter = self._raw.adapter
         return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
 
