@@ -287,13 +287,11 @@ def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...
 
 
 def groups(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Return the arms in groups that share one training run."""
     sharing: list[list[Arm]] = []
     for arm in arms:
-        for group in sharing:
-            if arm.trained_like(group[0]):
-                group.append(arm)
-                break
-        else:
+        group = next((group for group in sharing if arm.trained_like(group[0])), None)
+        if group is None:
             sharing.append([arm])
+        else:
+            group.append(arm)
     return sharing

@@ -44,8 +44,6 @@ WHOLE = ("concatenated", "embedding")  # protocols that join the entities of a d
 
 @dataclass(frozen=True)
 class Job:
-    """Trials that run together because they share one training run."""
-
     plans: tuple[Record, ...]  # the fields of each result that are known before the trial runs
     work: Work  # runs some of them
 
@@ -289,7 +287,6 @@ class _Tally:
 
 
 def _work(jobs: Sequence[Job], results: Results, isolated_on: str | None, tally: _Tally) -> None:
-    """Run the jobs, each in a process of its own if `isolated_on` names their device."""
     for number, job in enumerate(jobs):
         with claimed(results, job) as mine:
             missing = tally.begin(number, job, mine)
@@ -330,7 +327,6 @@ def _isolated_trials(task: tuple[Work, list[Record], str]) -> list[Record]:
 
 @contextmanager
 def claimed(results: Results, job: Job) -> Iterator[bool]:
-    """Yield whether this process has claimed the job; the claim ends with the process."""
     lock = results.lock(hashlib.sha256(job.identities[0].encode()).hexdigest()[:16])
     try:
         lock.acquire(timeout=0)

@@ -21,13 +21,13 @@ from cometad.baselines.baseline import Baseline
 from cometad.data.network_windows import cut, learnable, training_rows, window_starts
 from cometad.errors import ParameterError
 from cometad.network.fast.torch_threads import torch_alone
-from cometad.network.loop import seeded
-from cometad.network.schedules import Converging, Halving, Schedule
+from cometad.network.loop import Epoch, seeded
+from cometad.network.schedules import Halving, Schedule
 from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
 from cometad.saving import Table, arrays, require_state
 from cometad.series import Series
-from cometad_bench.baselines.loop import NoValidation, ParameterGroup, Validation, WindowSource, train
+from cometad_bench.baselines.loop import ParameterGroup, Validation, WindowSource, train
 
 # Per parameter in training: its value, its gradient, the two moments of AdamW, and the copy from the best epoch.
 BYTES_PER_PARAMETER = 5 * 4
@@ -52,7 +52,6 @@ class WindowNetwork(nn.Module, ABC):
         return self.loss(windows, epoch)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """The groups of parameters and the loss each minimizes."""
         return [ParameterGroup(list(self.parameters()), self.loss)]
 
     def after_training(self, batches: Iterator[Tensor]) -> None:
@@ -124,12 +123,14 @@ class DeepBaseline(Baseline):
             self.network_.after_training(self._batches(held_out or learned))
 
     def _train(self, learned: WindowSource, held_out: WindowSource | None) -> None:
-        network = self.network_
-        validation: Validation | NoValidation = NoValidation(should_stop=isinstance(self.schedule, Converging))
-        if held_out is not None:
-            limits = {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
-            validation = Validation(network.validation_loss, held_out, **limits)
-        with show_progress("epoch", self.verbose) as report:
+        network, limits = self.network_, {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
+        with show_progress("epoch", self.verbose) as progress:
+
+            def report(epoch: Epoch, loss: float | None) -> None:
+                validation = "" if loss is None else f", validation {loss:.4g}"
+                note = f"loss {epoch.loss:.4g}{validation}, {epoch.seconds_left:.0f} s left"
+                progress(epoch.number, epoch.of, note)
+
             train(
                 network,
                 network.parameter_groups(),
@@ -137,9 +138,9 @@ class DeepBaseline(Baseline):
                 schedule=self.schedule,
                 batch_size=self.batch_size,
                 seed=self.seed,
-                report=lambda summary: report(summary.epoch, summary.epochs, str(summary)),
+                report=report,
                 weight_decay=self.weight_decay,
-                validation=validation,
+                validation=Validation(network.validation_loss, held_out, **limits) if held_out else None,
                 at_once=self._at_once,
             )
 
@@ -228,13 +229,11 @@ class Activations:
 
 
 def windows_at_once(window_bytes: int, device: str) -> int:
-    """The number of windows to process at once, at least one."""
     available = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
     return max(1, int(available // max(1, window_bytes)))
 
 
 def check_fits(parameters: int, activations: int, device: str, what: str) -> None:
-    """Refuse a network that needs more memory than the machine or GPU has in total."""
     needed, total = parameters * BYTES_PER_PARAMETER + activations, _memory(device)
     if needed > total:
         raise ParameterError(
