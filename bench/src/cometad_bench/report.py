@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from cometad.errors import InputError, unknown
+from cometad.errors import InputError
 from cometad.files import write_whole
 from cometad.metrics import METRICS
 from cometad.report.html import render
@@ -22,7 +22,7 @@ from cometad_bench.cost import cost_panels, save_costs
 from cometad_bench.drift.figures import save_drift
 from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table
 from cometad_bench.embedding import save_embedding
-from cometad_bench.experiments import EXPERIMENTS, REFERENCES, Experiment
+from cometad_bench.experiments import EXPERIMENTS, REFERENCES, Experiment, check_known
 from cometad_bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad_bench.forms import anchor, as_latex, as_markdown
 from cometad_bench.forms import shown as printed
@@ -83,11 +83,7 @@ def report(
 
     `check` gets these paths before the first is written, and may raise an error to keep what is there.
     """
-    for name in names or ():
-        if name not in EXPERIMENTS:
-            raise unknown("experiment", name, EXPERIMENTS)
-    if ranked_by not in METRICS:
-        raise unknown("metric", ranked_by, METRICS)
+    check_known("metric", [ranked_by], METRICS)
     read = {name: results_of(name, folder).read() for name in names or EXPERIMENTS}
     records = {name: _in_order(name, latest(lines)) for name, lines in read.items()}
     without = [name for name, lines in records.items() if not lines]

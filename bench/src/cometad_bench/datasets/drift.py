@@ -166,10 +166,6 @@ class Drift(NamedTuple):
     at_once: bool = False
 
 
-def _none(readings: Floats, strength: Floats, rng: Generator) -> Floats:
-    return np.zeros_like(readings)
-
-
 def _offset(readings: Floats, strength: Floats, rng: Generator) -> Floats:
     """Levels shift by `strength` standard deviations, some up and some down."""
     return np.asarray(strength * rng.choice([-1.0, 1.0], size=readings.shape[1]))
@@ -205,7 +201,7 @@ def _replacement(readings: Floats, strength: Floats, rng: Generator) -> Floats:
 
 
 DRIFTS: dict[str, Drift] = {
-    "none": Drift(_none),
+    "none": Drift(lambda readings, strength, rng: np.zeros_like(readings)),
     "offset": Drift(_offset),
     "gain": Drift(_gain),
     "variance": Drift(_variance),

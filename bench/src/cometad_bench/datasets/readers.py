@@ -88,14 +88,17 @@ def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
     ...     find_data_dir(folder) == Path(folder)
     True
     """
-    given = data_dir or os.environ.get("COMETAD_DATA") or None  # an empty variable means none
-    if given is None and SHARED.is_dir():
-        return SHARED
+    given = _named(data_dir)
     if given is None:
         raise InputError("No data folder found.", advice="no data folder")
-    if not Path(given).is_dir():
+    if not given.is_dir():
         raise InputError(f"The data folder '{given}' does not exist. Pass the folder with the datasets.")
-    return Path(given)
+    return given
+
+
+def _named(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    given = data_dir or os.environ.get("COMETAD_DATA")  # an empty variable means none
+    return Path(given) if given else SHARED if SHARED.is_dir() else None
 
 
 def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
@@ -108,8 +111,8 @@ def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
     False
     """
     reader = _reader(name)
-    no_folder = data_dir is None and not os.environ.get("COMETAD_DATA") and not SHARED.is_dir()
-    return Status(name, None if no_folder else _locate(reader, find_data_dir(data_dir)), reader.how_to_get)
+    location = None if _named(data_dir) is None else _locate(reader, find_data_dir(data_dir))
+    return Status(name, location, reader.how_to_get)
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Dataset]:
