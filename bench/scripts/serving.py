@@ -245,13 +245,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _trace(file: Path) -> None:
     """Write how long readings waited (number of readings, seconds) to a file at the end."""
+    from cometad.serve.scorer import FreshScores
     from cometad.serve.watching import Figures
 
     waits, count = array("d"), Figures.scored
 
-    def scored(figures: Figures, number: int, seconds: float) -> None:
-        waits.extend((number, seconds))
-        count(figures, number, seconds)
+    def scored(figures: Figures, scores: FreshScores) -> None:
+        waits.extend((len(scores.ats), scores.waited))
+        count(figures, scores)
 
     Figures.scored = scored  # type: ignore[method-assign]
     atexit.register(lambda: file.write_bytes(waits.tobytes()))

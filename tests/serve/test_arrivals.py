@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive_serve
-from cometad.connect.contract import ReadingBatch
-from cometad.serve.arrivals import admit
+from cometad.connect.contract import ReadingBatch, Receipt
+from cometad.serve import arrivals
 from cometad.serve.live_stream import LiveStream, StreamRow
 from cometad.serve.models import StreamSettings
 from contract import is_a_sentence
@@ -29,6 +29,11 @@ def batch_of(readings, first=0):
     times, sequences = zip(*readings, strict=True)
     values = np.arange(first, first + len(readings), dtype=float)[:, None]
     return ReadingBatch("s", ["flow"], values, times, sequences, list(range(1, len(readings) + 1)))
+
+
+def admit(batch, stream, known_arrivals, received, known):
+    receipt = Receipt()
+    return arrivals.admit(batch, stream, known_arrivals, receipt, received, known), receipt
 
 
 @settings(max_examples=400)

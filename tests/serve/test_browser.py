@@ -7,13 +7,13 @@ import time
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import httpx
 import numpy as np
 import polars as pl
 import pytest
 from playwright.sync_api import expect
 
 from cometad import Comet
+from serve_case import Server, until
 
 NAMES = ("flow", "pressure", "speed")
 PHONE = 390
@@ -52,21 +52,6 @@ def table(values: np.ndarray, end: float) -> bytes:
     return pl.DataFrame({"time": times, **dict(zip(NAMES, values.T, strict=True))}).write_csv().encode()
 
 
-@contextmanager
-def running(folder, *more):
-    """The address of a service that keeps its data in a folder."""
-    command = [sys.executable, "-m", "cometad", "serve", "--port", "0", "--data-dir", str(folder), *more]
-    log = folder / "log.txt"  # not a pipe: the service would wait once it is full
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder)
-    try:
-        wait_for(lambda: "listening" in log.read_text() or process.poll() is not None)
-        yield re.search(r"listening.*url=(\S+)", log.read_text())[1]
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "pump.comet"
@@ -77,7 +62,8 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(model, tmp_path_factory):
     """A service with a few streams: past events, an open event, a paused one, one without readings."""
-    with running(tmp_path_factory.mktemp("data")) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with Server(tmp_path_factory.mktemp("data")) as server:
+        client = server.client
         client.put("/v1/detectors/pump", content=model.read_bytes()).raise_for_status()
         for name in STREAMS:
             settings = {"detector": "pump", "budget": {"rate": 0.01}, "merge_gap": 20, "min_length": 3, "late": "drop"}
@@ -86,21 +72,14 @@ def client(model, tmp_path_factory):
         send(client, "pump-2", readings(ROWS, [(ROWS - 40, ROWS)], seed=2))
         send(client, "pump-3", readings(300, seed=3))
         client.post("/v1/streams/pump-3/pause").raise_for_status()
-        wait_for(lambda: client.get("/v1/streams/pump-1").json()["events"] >= 2)
-        wait_for(lambda: client.get("/v1/streams/pump-2").json()["open_event"])
+        until(lambda: client.get("/v1/streams/pump-1").json()["events"] >= 2)
+        until(lambda: client.get("/v1/streams/pump-2").json()["open_event"])
         yield client
 
 
 def send(client, name: str, values: np.ndarray) -> None:
     kind = {"content-type": "text/csv"}
     client.post(f"/v1/streams/{name}/readings", content=table(values, time.time()), headers=kind).raise_for_status()
-
-
-def wait_for(is_done, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_done():
-        assert time.monotonic() < deadline, "It did not happen in time."
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -318,23 +297,22 @@ def test_colors_follow_the_color_scheme(browser, client):
 
 
 def test_a_lost_connection_is_shown_and_found_again(browser, tmp_path):
-    with running(tmp_path) as address:
-        port = address.rsplit(":", 1)[1]
+    with Server(tmp_path) as server:
         page = browser.new_page()
-        page.goto(address)
+        page.goto(server.url)
         expect(page.locator("#connection")).to_have_text("Live")
     expect(page.get_by_text("Connection lost, retrying")).to_be_visible()
-    with running(tmp_path, "--port", port):
+    with Server(tmp_path, f"--port={server.url.rsplit(':', 1)[1]}"):
         expect(page.locator("#connection")).to_have_text("Live", timeout=30_000)
         expect(page.get_by_text("Connection lost")).to_have_count(0)
     page.close()
 
 
 def test_a_new_service_says_what_to_do_and_shows_the_demo(browser, tmp_path):
-    with running(tmp_path) as address, opened(browser, address) as shown:
+    with Server(tmp_path) as server, opened(browser, server.url) as shown:
         shown.go("")
         expect(shown.page.get_by_role("heading", level=1, name="No streams yet")).to_be_visible()
-        expect(shown.page.get_by_text(f"{address}/v1/streams/pump-7/readings")).to_be_visible()
+        expect(shown.page.get_by_text(f"{server.url}/v1/streams/pump-7/readings")).to_be_visible()
         shown.page.get_by_role("button", name="Try it").click()
         expect(shown.page.get_by_role("heading", level=1, name="demo")).to_be_visible(timeout=60_000)
         expect(shown.page.locator(".state")).to_have_text(re.compile("Normal|Event"), timeout=30_000)
@@ -343,12 +321,12 @@ def test_a_new_service_says_what_to_do_and_shows_the_demo(browser, tmp_path):
 
 
 def test_a_token_is_asked_for_and_forgotten_on_leaving(browser, tmp_path):
-    create = [sys.executable, "-m", "cometad", "token", "create", "viewer", "--scope", "read", "--data-dir", "."]
+    create = [sys.executable, "-m", "cometad", "token", "create", "viewer", "--scope", "read", "--data-dir", "data"]
     said = subprocess.run(create, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=120).stdout
     token = max(said.split(), key=len)
-    with running(tmp_path) as address:
+    with Server(tmp_path) as server:
         page = browser.new_page()
-        page.goto(address)
+        page.goto(server.url)
         page.get_by_label("Token").fill("wrong")
         page.keyboard.press("Enter")
         expect(page.locator(".said.failed")).to_be_visible()

@@ -8,11 +8,9 @@ from typing import ClassVar
 import pytest
 
 from cometad.connect.address import Address
-from cometad.connect.contract import Lost
-from cometad.connect.intake import Message
+from cometad.connect.contract import Lost, Message
 from cometad.connect.source import CONNECTORS
 from cometad.errors import ParameterError
-from cometad.serve.settings import load_settings
 from cometad.serve.sources import Connections
 from serve_case import (
     SETTINGS,
@@ -93,28 +91,6 @@ def test_a_source_does_not_keep_others_waiting_for_the_database(running, tmp_pat
         assert service.connections.ended.wait(WAIT)
         settled(client, "filed", ROWS)
     assert waiting == []
-
-
-def test_an_unknown_connection_is_not_found(running):
-    _, client = running
-    response = client.get("/v1/connections/nowhere/set-aside")
-    assert response.status_code == 404
-    assert "cometad.toml" in response.json()["error"]
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ('[connect]\nurl = "mqtt://plant/x"', "[[connect]]"),
-        ('[[connect]]\nstream = "pump"', "connect.0.url"),
-        ('[[connect]]\nurl = "mqtt://plant/x"\nstreem = "pump"', "connect.0.streem"),
-    ],
-)
-def test_a_bad_table_is_refused_in_one_sentence(tmp_path, text, word):
-    file = tmp_path / "cometad.toml"
-    file.write_text(text)
-    with pytest.raises(ParameterError, match=word.replace("[", r"\[")):
-        load_settings(file)
 
 
 def test_a_service_with_two_connections_of_one_name_does_not_start(tmp_path, drip):

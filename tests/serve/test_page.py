@@ -5,17 +5,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
 from cometad.report.html import render
-from cometad.serve.page import assets as module
-from cometad.serve.page.assets import page, static_files
+from cometad.serve import page as folder
+from cometad.serve.api.about import MODULES, index, page_file, static_files
 
-FOLDER = Path(module.__file__).parent
+FOLDER = Path(folder.__file__).parent
 LOADED = ("src", "href")
 URL = re.compile(r"(?:https?:)?//[\w.-]+\.\w[^\s\"')]*")
 ALLOWED = {"http://www.w3.org/2000/svg", "https://github.com/leeoniya/uPlot"}  # a namespace, and uPlot's own notice
 IMPORT = re.compile(r'^import .* from "\./(.+)";$', re.MULTILINE)
 SOURCES = sorted(path for path in FOLDER.glob("*.js"))
+PAGE = bytes(index().body).decode()
 
 
 class Tags(HTMLParser):
@@ -32,7 +34,7 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def tags():
-    return Tags(page()).found
+    return Tags(PAGE).found
 
 
 def referred(tags):
@@ -68,18 +70,18 @@ def test_every_file_in_the_folder_is_served_or_documents_another():
 
 def test_every_import_names_a_module_of_the_page():
     imported = {name for path in SOURCES for name in IMPORT.findall(path.read_text("utf-8"))}
-    assert imported | {"app.js"} == set(module.MODULES)
+    assert imported == set(MODULES)
 
 
 @pytest.mark.parametrize("address", static_files())
 def test_no_file_refers_to_another_site(address):
-    content = static_files()[address].content
+    content = static_files()[address]
     if not address.endswith((".ico", "LICENSE")):
         assert set(URL.findall(content.decode("utf-8"))) <= ALLOWED
 
 
 def test_the_page_refers_to_no_other_site():
-    assert set(URL.findall(page())) <= ALLOWED
+    assert set(URL.findall(PAGE)) <= ALLOWED
 
 
 def test_the_page_has_no_inline_script_or_handler(tags):
@@ -110,11 +112,12 @@ def test_data_never_becomes_markup(path):
 
 
 def test_media_types_let_a_browser_run_modules_without_guessing():
-    kinds = {address: file.media_type for address, file in static_files().items()}
+    asked = {path: Request({"type": "http", "path": path, "headers": []}) for path in static_files()}
+    kinds = {path: page_file(request).media_type for path, request in asked.items()}
     assert all(kind.startswith("text/javascript") for address, kind in kinds.items() if address.endswith(".js"))
     assert kinds["/page/dashboard.css"].startswith("text/css")
     assert kinds["/page/favicon.svg"] == "image/svg+xml"
 
 
 def test_the_license_of_uplot_is_kept():
-    assert b"The MIT License" in static_files()["/page/uplot/LICENSE"].content
+    assert b"The MIT License" in static_files()["/page/uplot/LICENSE"]

@@ -863,20 +863,6 @@ def test_a_client_that_asks_too_often_is_told_to_wait(tmp_path):
     assert is_refusal(refused)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "kind"),
-    [
-        ("POST", "/v1/streams/one/readings", "application/xml"),
-        ("POST", "/v1/readings", "text/csv"),
-        ("POST", "/v1/detectors/new/fit", "application/json"),
-    ],
-)
-def test_a_wrong_media_type_is_refused(narrow, method, path, kind):
-    _, client = narrow
-    answer = client.request(method, path, content=b"{}", headers={"content-type": kind})
-    assert is_refusal(answer, 415)
-
-
 NAME_PROBLEMS = ["-x", ".x", "a" * 101, "a b", "ü", "a%00b", "a%0a"]
 
 
@@ -891,38 +877,20 @@ def test_names_are_bounded(narrow, name):
         assert is_refusal(answer, 422)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"detector": "nothing"},
-        {"detector": "pump", "budget": {"rate": 2}},
-        {"detector": "pump", "budget": {}},
-        {"detector": "pump", "budget": {"rate": 0.1, "alerts_per_day": 1}},
-        {"detector": "pump", "budget": {"alerts_per_day": 3}},
-        {"detector": "pump", "budget": {"alerts": 0}},
-        {"detector": "pump", "budget": {"alerts": 1, "per": -1}},
-        {"detector": "pump", "budget": {"alerts": 11, "per": 10}},
-        {"detector": "pump", "budget": {"per": 1000}},
-        {"detector": "pump", "longest": 0},
-        {"detector": "pump", "alert_from": 1.5},
-        {"detector": "pump", "period": "often"},
-        {"detector": "pump", "resample": "2s:median of all"},
-        {"detector": "pump", "resample": "2s:mean"},
-        {"detector": "pump", "late": "never"},
-        {"detector": "pump", "unknown": 1},
-        {"detector": "../pump"},
-        [],
-        7,
-    ],
-)
-def test_bad_settings_are_refused_in_a_sentence(narrow, settings):
+@pytest.mark.parametrize("settings", [{"detector": "pump", "longest": 0}, {"detector": "../pump"}, 7])
+def test_bad_settings_change_nothing(narrow, settings):
     _, client = narrow
-    answer = client.put("/v1/streams/one", json=settings)
-    assert is_refusal(answer, 404, 422)
+    assert is_refusal(client.put("/v1/streams/one", json=settings), 422)
     assert client.get("/v1/streams/one").json()["settings"]["detector"] == "pump"
 
 
-@pytest.mark.parametrize("budget", [{"alerts": 0}, {"alerts": 2000}, {"alerts_per_day": -3}, {"rate": 1}, {}, "spot"])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        *({"alerts": 0}, {"alerts": 2000}, {"alerts": 11, "per": 10}, {"alerts": 1, "per": -1}, {"per": 1000}),
+        *({"alerts_per_day": -3}, {"rate": 1}, {}, "spot"),
+    ],
+)
 def test_a_bad_budget_is_refused_with_what_to_write_instead(narrow, budget):
     _, client = narrow
     answer = client.put("/v1/streams/one", json={"detector": "pump", "budget": budget})

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import polars as pl
 
 from cometad.arrays import Floats
 from cometad.connect.address import Address, Option, seconds_of
@@ -24,9 +25,6 @@ from cometad.data.cells import listed
 from cometad.data.resample import parse_period
 from cometad.data.text import Layout
 from cometad.errors import InputError, ParameterError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 OPTIONS = {
     "query": Option(),
@@ -66,16 +64,16 @@ class PrometheusSource(ConnectedSource):
         self._most = MOST_STEPS
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
-        await closing.enter_async_context(self._api)
+        await closing.enter_async_context(self._api.opened())
         self._layout = await self._checked(intake)
         self._lacking: list[str] = []
 
     async def pull(self, intake: Intake) -> None:
         while True:
-            if intake.layout(self._stream) != self._layout:  # the stream has a new detector
+            if await asyncio.to_thread(intake.layout, self._stream) != self._layout:  # the stream has a new detector
                 self._layout = await self._checked(intake)
             now = await self._now()
-            first, due = self._first(intake, now), self._due(now)
+            first, due = await self._first(intake, now), self._due(now)
             if first > due:
                 wait = self._grid.seconds(first) + self._delay - now
                 await asyncio.sleep(min(max(wait, 0.01), LONGEST_SLEEP))
@@ -86,9 +84,9 @@ class PrometheusSource(ConnectedSource):
     def _due(self, now: float) -> int:
         return self._grid.before(now - self._delay)
 
-    def _first(self, intake: Intake, now: float) -> int:
+    async def _first(self, intake: Intake, now: float) -> int:
         """The next step: after those already queried, and after the last reading of the stream."""
-        last = intake.last_time(self._stream)
+        last = await asyncio.to_thread(intake.last_time, self._stream)
         if last is not None:
             return max(self._grid.after(last), self._next or 0)
         if self._next is None:
@@ -103,14 +101,16 @@ class PrometheusSource(ConnectedSource):
             if len(page) > 1:
                 self._most = len(page) // 2
                 return
-            if isinstance(error, SlowQuery) or intake.last_time(self._stream) is None:
+            if isinstance(error, SlowQuery) or await asyncio.to_thread(intake.last_time, self._stream) is None:
                 raise
             # This step can never be evaluated, and must not block those after it.
             await intake.reject([self._rejection(page, str(error))])
         else:
             await self._deliver(intake, page, values)
             self._most = min(MOST_STEPS, 2 * self._most)
-        if intake.layout(self._stream) == self._layout:  # otherwise they were refused and are queried again
+        if (
+            await asyncio.to_thread(intake.layout, self._stream) == self._layout
+        ):  # otherwise they were refused and are queried again
             self._next = page.stop
 
     async def _deliver(self, intake: Intake, page: range, values: Floats) -> None:
@@ -153,13 +153,15 @@ class PrometheusSource(ConnectedSource):
 
     async def _checked(self, intake: Intake) -> Layout:
         """The layout of the stream. Every query is evaluated once, so a wrong one is refused before any reading."""
-        layout = intake.layout(self._stream)
+        layout = await asyncio.to_thread(intake.layout, self._stream)
         self._queries.check_names(layout.names)
         now = await self._now()
         latest = self._due(now)
         answers = await self._queries.at(latest)
         _, lacking = self._queries.placed(range(latest, latest + 1), answers, layout.names)
-        if lacking and intake.last_time(self._stream) is None:  # later, it is a target that is down
+        if (
+            lacking and await asyncio.to_thread(intake.last_time, self._stream) is None
+        ):  # later, it is a target that is down
             await self._check_names_in(range(max(0, self._due(now - self.options["back_fill"])), latest + 1), lacking)
         return layout
 
@@ -196,7 +198,7 @@ def _runs_of(where: Any) -> Iterator[slice]:
         yield slice(start, stop)
 
 
-def history(address: Address, start: str | datetime, stop: str | datetime | None = None) -> "pl.DataFrame":
+def history(address: Address, start: str | datetime, stop: str | datetime | None = None) -> pl.DataFrame:
     """A frame with a time column and one column per variable, to fit a detector on.
 
     `start` and `stop` are datetimes or text such as 2026-03-01T00:00:00Z, in UTC unless they name a zone; `start` may
@@ -225,7 +227,7 @@ async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
     """The values (step,) of each variable."""
     found: dict[str, Floats] = {name: np.full(len(steps), np.nan) for name in queries.tags}
     first, most = steps.start, MOST_STEPS
-    async with queries.api:
+    async with queries.api.opened():
         while first < steps.stop:
             page = range(first, min(steps.stop, first + most))
             try:
@@ -244,9 +246,7 @@ async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
     return found
 
 
-def _frame(queries: Queries, steps: range, columns: dict[str, Floats]) -> "pl.DataFrame":
-    import polars as pl
-
+def _frame(queries: Queries, steps: range, columns: dict[str, Floats]) -> pl.DataFrame:
     for name in queries.tags or [""]:
         if not columns or (name and np.isnan(columns[name]).all()):
             raise queries.returned_nothing(name, steps)

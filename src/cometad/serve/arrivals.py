@@ -30,9 +30,14 @@ class Admitted(NamedTuple):
 
 
 def admit(
-    batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float, known: Callable[[float], bool]
-) -> tuple[Admitted, Receipt]:
-    """The new readings of a batch, and what became of all of them; moves `arrivals` on.
+    batch: ReadingBatch,
+    stream: LiveStream,
+    arrivals: Arrivals,
+    receipt: Receipt,
+    received: float,
+    known: Callable[[float], bool],
+) -> Admitted:
+    """The new readings of a batch; moves `arrivals` on, and adds to the receipt what became of all readings.
 
     A reading is repeated if its sequence number is not above the last one, or if there is a reading of its time, which
     `known` tells. Any other reading that is not after the one before is late: it is refused, or dropped if the settings
@@ -41,13 +46,12 @@ def admit(
     if batch.sequences.count(None) == len(batch.sequences):
         quick = _all_new(batch, stream, arrivals, received)
         if quick is not None:
+            receipt.accepted += len(quick.ats)
             return quick
-    return _one_by_one(batch, stream, arrivals, received, known)
+    return _one_by_one(batch, stream, arrivals, receipt, received, known)
 
 
-def _all_new(
-    batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float
-) -> tuple[Admitted, Receipt] | None:
+def _all_new(batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float) -> Admitted | None:
     """Fast path: every reading has a time after the one before. None for any other batch."""
     if arrivals.timed is False or None in batch.times:
         return None
@@ -63,13 +67,18 @@ def _all_new(
     arrivals.keep_dates(dates)
     arrivals.timed, arrivals.last_at = True, ats[-1]
     arrivals.next_seq += len(ats)
-    return Admitted(np.array(ats), batch.values, batch.times[-1]), Receipt(accepted=len(ats))
+    return Admitted(np.array(ats), batch.values, batch.times[-1])
 
 
 def _one_by_one(
-    batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float, known: Callable[[float], bool]
-) -> tuple[Admitted, Receipt]:
-    receipt, kept, ats = Receipt(), list[int](), list[float]()
+    batch: ReadingBatch,
+    stream: LiveStream,
+    arrivals: Arrivals,
+    receipt: Receipt,
+    received: float,
+    known: Callable[[float], bool],
+) -> Admitted:
+    kept, ats = list[int](), list[float]()
     for i, (time, sequence, line) in enumerate(zip(batch.times, batch.sequences, batch.lines, strict=True)):
         try:
             at = _moment(time, line, stream, arrivals, received)
@@ -90,9 +99,8 @@ def _one_by_one(
         except InputError as error:
             receipt.refused.append(Refusal(line, stream.name, str(error)))
     arrivals.next_seq += len(kept)
-    receipt.accepted = len(kept)
-    last_time = batch.times[kept[-1]] if kept else None
-    return Admitted(np.array(ats), batch.values[kept], last_time), receipt
+    receipt.accepted += len(kept)
+    return Admitted(np.array(ats), batch.values[kept], batch.times[kept[-1]] if kept else None)
 
 
 def _has(ats: list[float], at: float) -> bool:
@@ -162,14 +170,13 @@ class Admission:
             return
         arrivals = self.after(stream)
         first = arrivals.next_seq
-        admitted, receipt = admit(batch, stream, arrivals, self._received, partial(self._is_known, stream.id))
-        total.add(receipt)
+        admitted = admit(batch, stream, arrivals, total, self._received, partial(self._is_known, stream.id))
         if len(admitted.ats):
             rows = HistoryRows(first, admitted.ats, admitted.values)
             last = {"last_time": json.dumps(admitted.last_time), "last_sequence": arrivals.last_sequence}
             self.chunks.append(chunk(stream.id, rows) | last)
             self.accepted.append(Accepted(stream, rows, self._since))
-            arrivals.last_received, arrivals.fed = self._received, True
+            arrivals.last_received = self._received
 
     def after(self, stream: LiveStream) -> Arrivals:
         """The arrivals of a stream after what was admitted so far; kept once the transaction is on disk."""

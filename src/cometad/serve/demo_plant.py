@@ -1,23 +1,20 @@
 """The "Try it" of the page: fits a detector on the demo plant and feeds its readings as if they were live."""
 
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import structlog
 
 from cometad.comet import Comet
 from cometad.connect.contract import Busy, ReadingBatch
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import CometadError, InputError
-from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DemoState, StreamSettings
 from cometad.serve.recorder import Recorder
 from cometad.serve.stored_detectors import StoredDetectors
+from cometad.serve.stored_streams import Streams
 
 NAME = "demo"
 PERIOD = 0.1  # seconds between readings
@@ -32,61 +29,48 @@ class DemoPlant:
 
     def __init__(
         self,
-        streams: Mapping[str, LiveStream],
+        streams: Streams,
         detectors: StoredDetectors,
         recorder: Recorder,
         put_stream: Callable[[str, StreamSettings], Any],
     ) -> None:
         self._streams, self._detectors, self._recorder, self._put_stream = streams, detectors, recorder, put_stream
         self._end = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._running = False
-        self._error: str | None = None
+        self._thread = threading.Thread()
+        self._state = DemoState(stream=NAME, state="stopped")
         self._lock = threading.Lock()
 
     def start(self) -> DemoState:
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():
+            if not self._thread.is_alive():
                 self._end.clear()
-                self._running, self._error = False, None
+                self._state = DemoState(stream=NAME, state="starting")
                 self._thread = threading.Thread(target=self._run, name="cometad-demo", daemon=True)
                 self._thread.start()
-        return self.state()
+        return self._state
 
     def stop(self) -> DemoState:
         with self._lock:
             self._end.set()
-            if self._thread is not None:
+            if self._thread.is_alive():
                 self._thread.join()
-                self._thread = None
-        return self.state()
-
-    def state(self) -> DemoState:
-        alive = self._thread is not None and self._thread.is_alive()
-        return DemoState(
-            stream=NAME,
-            state="running" if alive and self._running else "starting" if alive else "stopped",
-            error=self._error,
-        )
+        return self._state
 
     def _run(self) -> None:
+        error = None
         try:
             plant = synthetic_plant(seed=1)
-            if NAME not in self._streams:
-                self._prepare(plant)
-            self._running = True
+            if self._streams.find(NAME) is None:
+                self._detectors.add(NAME, Comet().fit(plant.frames()[0]).to_bytes())
+                self._put_stream(NAME, SETTINGS)
+            self._state = DemoState(stream=NAME, state="running")
             while not self._end.is_set():
                 self._feed(plant)
-        except CometadError as error:
-            self._error = str(error)
-            _log.error("demo stopped", problem=str(error))
-
-    def _prepare(self, plant: Plant) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "demo.comet"
-            Comet().fit(plant.frames()[0]).save(file)
-            self._detectors.add(NAME, file.read_bytes())
-        self._put_stream(NAME, SETTINGS)
+        except CometadError as found:
+            error = str(found)
+            _log.error("demo stopped", problem=error)
+        finally:
+            self._state = DemoState(stream=NAME, state="stopped", error=error)
 
     def _feed(self, plant: Plant) -> None:
         """Send the test part once: ten readings a second, the first ones at once, with times that end now."""
@@ -95,12 +79,8 @@ class DemoPlant:
             rows = plant.test[at : at + (AHEAD if at == 0 else 1)]
             now = time.time()
             times = [now - PERIOD * (len(rows) - 1 - i) for i in range(len(rows))]
-            none = [None] * len(rows)
-            batch = ReadingBatch(
-                NAME, plant.names, np.asarray(rows, np.float64), times, none, list(range(1, len(rows) + 1))
-            )
             try:
-                receipt = self._recorder.submit([batch]).result()
+                receipt = self._recorder.submit([ReadingBatch.on_grid(NAME, plant.names, times, rows)]).result()
                 for _, reason in receipt.elsewhere:
                     raise reason
                 if receipt.refused:  # its stream was deleted

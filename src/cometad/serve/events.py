@@ -3,11 +3,11 @@
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, func, select, update
 
 from cometad.alerting.alerts import Change
 from cometad.alerting.severity import DIGITS, meaning
@@ -72,6 +72,30 @@ def event_row(stream: LiveStream, event: EventSummary, profile: bytes) -> dict[s
         "variables": json.dumps(event.variables),
         "profile": profile,
     }
+
+
+def fill_events(connection: Connection, streams: Mapping[int, LiveStream]) -> None:
+    """Fill in what is stored of the events of streams by id: how many, the open one, when the counted ones opened."""
+    table, openings = schema.events, dict[int, list[int]]()
+    own = table.c.stream_id.in_(streams)
+    counts = select(table.c.stream_id, func.count()).where(own).group_by(table.c.stream_id)
+    events: dict[int, int] = dict(connection.execute(counts).all())
+    since = {
+        one: max(stream.row.first_step, stream.scoring.stored_step - stream.budget_window[0])
+        for one, stream in streams.items()
+    }
+    starts = select(table.c.stream_id, table.c.start).where(own, table.c.start >= min(since.values()))
+    for stream_id, start in connection.execute(starts):
+        if start >= since[stream_id]:
+            openings.setdefault(stream_id, []).append(start)
+    for stream_id, stream in streams.items():
+        scoring = stream.scoring
+        scoring.events, scoring.openings = events.get(stream_id, 0), tuple(openings.get(stream_id, ()))
+        scoring.open_event = None
+    for row in connection.execute(select(table).where(own, table.c.closed_at.is_(None)).order_by(table.c.number)):
+        stream = streams[row.stream_id]
+        if row.number > stream.row.first_event:
+            stream.scoring.open_event, stream.scoring.peak_profile = event_of(row, stream), row.profile
 
 
 def change_event(connection: Connection, stream_id: int, number: int, columns: dict[str, Any]) -> None:

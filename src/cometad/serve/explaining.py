@@ -1,11 +1,10 @@
 """What variables read and what was expected, from the stored readings of a stream."""
 
-import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from cometad.arrays import Floats
 from cometad.data.resample import parse_period
@@ -13,6 +12,7 @@ from cometad.data.text import Reading
 from cometad.errors import CometadError
 from cometad.explain.reasons import Explanation, Reason
 from cometad.live.session import Grid
+from cometad.serve.events import change_event
 from cometad.serve.live_stream import LiveStream, resampling_of
 from cometad.serve.models import Explained, VariableReason, Variables
 from cometad.serve.storage import schema
@@ -22,6 +22,7 @@ from cometad.serve.storage.store import Store
 BEFORE = 600  # readings before a stretch: views look back, and explanations compare with the time before
 MOST_STEPS = 512  # of a stretch whose variables are shown
 TOP = 6  # variables of an event
+NOTHING = "null"  # kept of an event that cannot be explained
 AROUND = 60  # steps shown before and after an event
 
 
@@ -36,30 +37,24 @@ def variables_between(store: Store, stream: LiveStream, start: float, stop: floa
     return Variables(stream=stream.name, times=ats.tolist(), variables=_reasons(explanation, explanation.reasons[:top]))
 
 
-def explain_event(store: Store, stream: LiveStream, row: Any) -> Explained | None:
-    """Which variables raised the score of an event; None if its readings are gone or were of another detector."""
-    if row.start < stream.row.first_step:
-        return None
-    stop = min(row.stop, row.start + MOST_STEPS)
-    explained = _explained(store, stream, row.start, stop, AROUND)
-    if explained is None:
-        return None
-    explanation, ats = explained
-    reasons = _reasons(explanation, explanation.causes[:TOP])
-    sentence = f"{reasons[0].name}: {reasons[0].sentence}" if reasons else ""
-    return Explained(sentence=sentence, times=ats.tolist(), variables=reasons)
-
-
 def keep_explanation(store: Store, stream: LiveStream, row: Any) -> Explained | None:
-    """The explanation of an event, if there is one; that of a closed event is kept, because its readings are not."""
+    """Which variables raised the score of an event; None if its readings are gone or were of another detector.
+
+    The explanation of a closed event is kept, because its readings are not.
+    """
     if row.explanation is not None:
-        found = json.loads(row.explanation)
-        return None if found is None else Explained.model_validate(found)
-    explanation = explain_event(store, stream, row)
+        return None if row.explanation == NOTHING else Explained.model_validate_json(row.explanation)
+    explanation, stop = None, min(row.stop, row.start + MOST_STEPS)
+    explained = _explained(store, stream, row.start, stop, AROUND) if row.start >= stream.row.first_step else None
+    if explained is not None:
+        found, ats = explained
+        reasons = _reasons(found, found.causes[:TOP])
+        sentence = f"{reasons[0].name}: {reasons[0].sentence}" if reasons else ""
+        explanation = Explained(sentence=sentence, times=ats.tolist(), variables=reasons)
     if row.closed_at is not None:
-        own = (schema.events.c.stream_id == row.stream_id) & (schema.events.c.number == row.number)
-        kept = "null" if explanation is None else explanation.model_dump_json()
-        store.change(update(schema.events).where(own).values(explanation=kept))
+        kept = NOTHING if explanation is None else explanation.model_dump_json()
+        with store.write() as connection:
+            change_event(connection, row.stream_id, row.number, {"explanation": kept})
     return explanation
 
 
@@ -104,10 +99,8 @@ def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> His
         until = steps.ats[-1] + parse_period(resampling.period) / 1e6
         found = by_time(connection, schema.readings, stream.id, steps.ats[0], until, stream.row.first_seq)
     grid = Grid(resampling, stream.detector.names_)
-    bins = [
-        bin for at, row in zip(found.ats, found.cells.tolist(), strict=True) for bin in grid.admit(Reading(0, row, at))
-    ]
-    bins += list(grid.finish())
+    readings = zip(found.ats, found.cells.tolist(), strict=True)
+    bins = [*(bin for at, row in readings for bin in grid.admit(Reading(0, row, at))), *grid.finish()]
     cells = np.array([bin.values for bin in bins[: len(steps.ats)]])
     return HistoryRows(steps.first, steps.ats[: len(cells)], cells)
 

@@ -8,7 +8,7 @@ restart, and keeps its detector when the fleet is fitted again. Delete the strea
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import structlog
 from cometad.connect.contract import UnknownStream
 from cometad.errors import CometadError, ParameterError
 from cometad.fleet.fleet import Fleet
-from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import StreamSettings, is_name
 from cometad.serve.stored_detectors import StoredDetectors
+from cometad.serve.stored_streams import Streams
 
 LONGEST = 80  # characters of an entity's name that are kept in a name that had to be changed
 
@@ -44,7 +44,7 @@ class FleetStreams:
     def __init__(
         self,
         folder: Path | None,
-        streams: Mapping[str, LiveStream],
+        streams: Streams,
         detectors: StoredDetectors,
         create: Callable[[str, StreamSettings], Any],
     ) -> None:
@@ -57,10 +57,10 @@ class FleetStreams:
 
     def open(self, name: str) -> None:
         """Create the stream of an entity, if the fleet has one of this name; raises `UnknownStream` if that fails."""
-        if self._fleet is None or name in self._streams or name not in self.entities:
+        if self._fleet is None or name not in self.entities or self._streams.find(name) is not None:
             return
         with self._lock:
-            if name in self._streams:  # another request was quicker
+            if self._streams.find(name) is not None:  # another request was quicker
                 return
             try:
                 self._detectors.add(name, self._fleet.content(self.entities[name]))

@@ -1,6 +1,5 @@
 """One source and its streams, without HTTP: what `cometad connect` does."""
 
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -42,7 +41,7 @@ def follow(
         service.start()
         if detector is not None:
             _create(service, address.stream, detector, stream_settings or {})
-        elif address.stream is not None and address.stream not in service.streams:
+        elif address.stream is not None and service.streams.find(address.stream) is None:
             raise ParameterError(
                 f"There is no stream {address.stream!r} in the data folder. Create it with --detector FILE."
             )
@@ -61,7 +60,7 @@ class _Relay:
 
     def __init__(self, write: Callable[[list[Line]], None], say: Callable[[str], None]) -> None:
         self._write, self._say = write, say
-        self._was_connected, self._is_connected = threading.Event(), False
+        self._was_connected = self._is_connected = False
         self.error: Exception | None = None
 
     def scores(self, scores: FreshScores) -> None:
@@ -80,8 +79,8 @@ class _Relay:
                 self._say(connection.reason)
             elif not self._is_connected:
                 self._say(f"Connected to {connection.url}.")
-            self._was_connected.set()
-        elif connection.state == "failed" and not self._was_connected.is_set():
+            self._was_connected = True
+        elif connection.state == "failed" and not self._was_connected:
             self.error = self.error or InputError(connection.reason or "The source cannot be used.")
         elif connection.state in ("lost", "failed"):
             self._say(f"{connection.reason} Trying again.")
@@ -94,7 +93,7 @@ def _create(service: Service, name: str | None, file: Path, options: dict[str, A
         raise ParameterError("A detector creates a stream, which needs a name. Pass --stream NAME.")
     if not is_name(name):
         raise ParameterError(f"{name!r} cannot name a stream. Use letters, digits, dots, dashes and underscores.")
-    if name in service.streams:
+    if service.streams.find(name) is not None:
         return
     if not file.is_file():
         raise ParameterError(f"There is no file '{file}'. Name a detector written by cometad fit.")

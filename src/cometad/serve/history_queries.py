@@ -1,7 +1,7 @@
 """What people ask about the past of a stream: scores, events with their explanations, and files of both."""
 
-from collections.abc import Mapping
-from pathlib import Path
+import json
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
+from cometad.serve.stored_streams import Streams
 
 MOST_BYTES = 200e6  # of one export
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
@@ -43,7 +44,7 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
 
 def events_of(
     store: Store,
-    streams: Mapping[str, LiveStream],
+    streams: Streams,
     stream: LiveStream | None,
     state: str | None,
     level: str | None,
@@ -53,7 +54,6 @@ def events_of(
 ) -> list[EventSummary]:
     """The events of one stream or of all, newest first."""
     table = schema.events
-    known = {one.id: one for one in list(streams.values())}
     query = select(table)
     if stream is not None:
         query = query.where(table.c.stream_id == stream.id)
@@ -66,15 +66,17 @@ def events_of(
     if stop < EVER:
         query = query.where(table.c.start_at <= stop)
     newest = query.order_by(table.c.opened_at.desc(), table.c.stream_id, table.c.number.desc()).limit(limit)
-    return [event_of(row, known[row.stream_id]) for row in store.rows(newest) if row.stream_id in known]
+    rows = store.rows(newest)
+    known = streams.by_id({row.stream_id for row in rows})
+    return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
 
 
-def similar_events(
-    connection: Connection, streams: Mapping[str, LiveStream], stream: LiveStream, row: Any
-) -> list[Similar]:
+def similar_events(connection: Connection, streams: Streams, stream: LiveStream, row: Any) -> list[Similar]:
     """Events of streams with the same variables that looked alike, by the angle between their profiles."""
     table = schema.events
-    same = {one.id: one.name for one in list(streams.values()) if one.layout.names == stream.layout.names}
+    variables = schema.detectors.c.variables == json.dumps(list(stream.layout.names))
+    detectors = set(connection.execute(select(schema.detectors.c.name).where(variables)).scalars())
+    same = {one: name for one, name, detector in streams.details() if detector in detectors}
     others = select(table).where(table.c.stream_id.in_(same), table.c.opened_at < row.opened_at)
     found = connection.execute(others.order_by(table.c.opened_at.desc()).limit(AMONG)).all()
     own = np.frombuffer(row.profile, "<f4")
@@ -114,8 +116,8 @@ def event_details(service: Service, event_id: str) -> EventDetails:
     )
 
 
-def export_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float, file: Path) -> None:
-    """Write the readings or scores of a stretch to a file, with their times in UTC.
+def as_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float) -> bytes:
+    """The readings or scores of a stretch as a Parquet file, with their times in UTC.
 
     Readings from before the settings of the stream were changed are left out: they may have other variables.
     """
@@ -123,7 +125,9 @@ def export_parquet(store: Store, stream: LiveStream, what: str, start: float, st
     with store.read() as connection:
         check_size(connection, table, stream.id, start, stop)
         rows = by_time(connection, table, stream.id, start, stop, stream.row.first_seq if what == "readings" else 0)
+    file = BytesIO()
     _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
+    return file.getvalue()
 
 
 def check_size(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> None:

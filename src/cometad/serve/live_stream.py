@@ -1,16 +1,13 @@
 """A stream in memory, as four objects with one writer each: its row, its arrivals, its scoring, and what people see."""
 
-import json
 import math
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection as SqlConnection
-from sqlalchemy import select
 
 from cometad.alerting.alerts import Alerts
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
@@ -23,7 +20,6 @@ from cometad.detector import Detector
 from cometad.errors import ParameterError
 from cometad.live.session import EARLIEST, LATEST, Grid, Ordered, Session
 from cometad.serve.models import EventSummary, Recent, State, StreamSettings, StreamState, Top
-from cometad.serve.storage import schema
 
 RECENT = 1024  # scores kept in memory
 DRIFT_EVERY = 64  # scores
@@ -47,7 +43,7 @@ class StreamRow:
     first_event: int = 0
     paused: bool = False
     reason: str | None = None
-    epoch: int = 0  # what is known here was stored when the stream had been taken or released that often
+    epoch: int = 0  # how often it had been taken or released when it was read or released here
     lost_detector: bool = False  # whether its detector cannot be loaded; the one in memory is a placeholder
 
 
@@ -63,7 +59,6 @@ class Arrivals:
     late: int = 0
     repeated: int = 0
     last_received: float | None = None
-    fed: bool = False  # whether readings came since this process has the stream
 
     def copy(self) -> "Arrivals":
         """A copy to change while a transaction is open; `replace` would take most of the time of a reading."""
@@ -156,7 +151,6 @@ class Shown(NamedTuple):
     open_event: EventSummary | None = None
 
 
-Held = Literal["owned", "released", "gone"]
 _rows = threading.Lock()  # of all streams
 
 
@@ -171,28 +165,7 @@ class LiveStream:
     scoring: Scoring = field(default_factory=Scoring)
     shown: Shown = field(default_factory=Shown)
     source: Connection | None = None  # where its readings come from, unless clients send them
-    # Where several processes share a database, one owns a stream. It is gone once another one has taken it, or it was
-    # deleted: whatever is still on its way here is not stored.
-    held: Held = "owned"
-
-    @classmethod
-    def stored(
-        cls, connection: SqlConnection, row: Any, settings: StreamSettings, detector: Detector, layout: Layout
-    ) -> "LiveStream":
-        """The stream in a row of the database, with what its next readings are compared with, but not opened yet."""
-        names = ("first_seq", "first_step", "first_event", "paused", "reason", "epoch")
-        facts = StreamRow(row.id, row.name, settings, **{name: getattr(row, name) for name in names})
-        stream = cls(facts, detector, layout)
-        table, arrivals = schema.readings, stream.arrivals
-        own = select(table).where(table.c.stream_id == row.id)
-        newest = connection.execute(own.order_by(table.c.first.desc()).limit(1)).one_or_none()
-        arrivals.dates.restore(json.loads(row.dates))
-        if newest is not None:
-            arrivals.next_seq = newest.first + newest.count
-            arrivals.last_at, arrivals.last_sequence = newest.last_at, newest.last_sequence
-            arrivals.timed = json.loads(newest.last_time) is not None
-            arrivals.last_received = time.time()  # silence counts from the start of the service
-        return stream
+    owned: bool = False  # whether this process scores it; whatever is on its way for one that it lost is not stored
 
     def change(self, **facts: Any) -> None:
         with _rows:
@@ -209,16 +182,6 @@ class LiveStream:
     @property
     def settings(self) -> StreamSettings:
         return self.row.settings
-
-    @property
-    def owned(self) -> bool:
-        """Whether this process scores it."""
-        return self.held == "owned"
-
-    @property
-    def gone(self) -> bool:
-        """Whether another process took it, or it was deleted."""
-        return self.held == "gone"
 
     @property
     def is_scored(self) -> bool:

@@ -6,18 +6,17 @@ and its streams are free. Every transaction that writes readings or scores first
 a process that was declared dead writes nothing more: it is fenced, rejoins as a new member, and takes its streams again
 unless others have them.
 
-A stream is taken when readings for it arrive. Its epoch counts how often it was taken or released. If nobody else owned
-it since it was released, the state in memory is still valid; otherwise it is reloaded from the database, as after a
-restart. That includes state that was loaded while another process still owned the stream.
+A stream is taken when readings for it arrive: it is read from its row, as after a restart. Its epoch counts how often
+it was taken or released, so that one which nobody took since it was released here need not be read again. In doubt,
+such as after a transaction that may or may not be stored, a stream is dropped from memory.
 """
 
 import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import structlog
 from sqlalchemy import ColumnElement, Connection, Float, Update, delete, func, insert, select, text, update
@@ -29,11 +28,11 @@ from cometad.serve.live_stream import LiveStream
 from cometad.serve.regular import RegularWork
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store, storage_errors
+from cometad.serve.stored_streams import StoredStreams
 
 LOCKS = 0x636F6D65  # "come": the class of our locks in PostgreSQL
 BEAT = 2.0  # seconds between heartbeats
 DEAD_AFTER = 15.0  # seconds without a heartbeat
-NEVER = -2  # an epoch before all others: the state in memory is stale
 _NOW = func.extract("epoch", func.clock_timestamp()).cast(Float)
 _LOCKED = text(
     "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = :locks "
@@ -64,6 +63,9 @@ class Members:
 
     id: int | None = None  # of its row, where there are others
 
+    def __init__(self, store: Store) -> None:
+        self.write = store.write  # a transaction during which no other process takes anything from this one
+
     @property
     def alone(self) -> bool:
         """Whether no other process uses the database."""
@@ -74,20 +76,14 @@ class Members:
         """Whether this process does the work that only one of them should do."""
         return True
 
-    def join(self) -> None:
-        """Join the processes that share the database, unless already joined."""
-
     def start(self, fenced: Callable[[], None]) -> None:
-        """Give signs of life; `fenced` is called when others declared this process dead while it wrote nothing."""
+        """Join and give signs of life; `fenced` is called when others declared this process dead while it was idle."""
 
     def leave(self) -> None:
         """Release everything."""
 
-    def fence(self, connection: Connection) -> None:
-        """Ensure, until the transaction ends, that no other process takes anything from this one."""
-
     def forget(self) -> None:
-        """Give up everything after being fenced."""
+        """Give up everything after being fenced; the next transaction joins anew."""
 
     def in_charge(self, streams: Collection[int]) -> Collection[int]:
         """The streams this process is responsible for: its own and, if it leads, those without an owner."""
@@ -95,19 +91,15 @@ class Members:
 
     # The three below are called while no transaction of the recorder runs.
 
-    def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
-        """Take streams; returns those owned by other processes, by name."""
+    def take(self, names: Collection[str]) -> dict[str, Elsewhere]:
+        """Take streams; returns those owned by other processes."""
         return {}
 
-    def release(self, streams: Collection[LiveStream]) -> None:
+    def release(self, streams: Iterable[LiveStream]) -> None:
         """Release streams with everything stored; if the transaction fails, they are `orphans`."""
 
     def doubt(self, streams: Iterable[LiveStream]) -> None:
-        """Reload streams before they are used: it is unknown whether a transaction was committed."""
-
-    def orphans(self) -> set[str]:
-        """The streams whose owner is dead, if this process leads, and those that it has in the database only."""
-        return set()
+        """Read streams again before they are used: it is unknown whether a transaction was committed."""
 
     def share(self, connection: str, parts: int) -> int:
         """How many parts of a source this process should read: as many as its other readers, or one more.
@@ -129,18 +121,11 @@ class Members:
 
 
 class SharedMembers(Members):
-    """One of several processes that share a PostgreSQL database.
+    """One of several processes that share a PostgreSQL database."""
 
-    `restore` creates a stream from its database row, to replace the one in memory.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        streams: dict[str, LiveStream],
-        restore: Callable[[Any], LiveStream],
-    ) -> None:
-        self._store, self._streams, self._restore = store, streams, restore
+    def __init__(self, store: Store, streams: StoredStreams) -> None:
+        self._store, self._streams = store, streams
+        self.write = self._fenced_write
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._lock = threading.RLock()  # of the connection below
         self._link: Connection | None = None  # its session holds the lock in PostgreSQL
@@ -151,6 +136,7 @@ class SharedMembers(Members):
     # -- membership -------------------------------------------------------------------------------------------------
 
     def join(self) -> None:
+        """Join the processes that share the database, unless already joined."""
         if self.id is not None:
             return
         with self._lock:
@@ -158,6 +144,7 @@ class SharedMembers(Members):
                 self._join()
 
     def start(self, fenced: Callable[[], None]) -> None:
+        self.join()
         self._fenced = fenced
         self._regular.start()
 
@@ -260,95 +247,70 @@ class SharedMembers(Members):
         leads = members[:1] == [self.id]
         return {row.id for row in rows if row.owner == self.id or (leads and row.owner not in members)}
 
-    def fence(self, connection: Connection) -> None:
-        own = select(schema.members.c.id).where(schema.members.c.id == self.id)
-        # A heartbeat does not wait for this lock, but deleting the row does.
-        if connection.execute(own.with_for_update(read=True, key_share=True)).one_or_none() is None:
-            raise Fenced
+    @contextmanager
+    def _fenced_write(self) -> Iterator[Connection]:
+        self.join()
+        with self._store.write() as connection:
+            own = select(schema.members.c.id).where(schema.members.c.id == self.id)
+            # A heartbeat does not wait for this lock, but deleting the row does.
+            if connection.execute(own.with_for_update(read=True, key_share=True)).one_or_none() is None:
+                raise Fenced
+            yield connection
 
     def forget(self) -> None:
-        """Give up everything; the next transaction joins anew."""
         with self._lock:
-            for stream in list(self._streams.values()):
-                stream.held = "gone"
+            self._streams.drop(self._streams.values())
             self._parts.clear()
             self.id = None
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
-    def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
-        """Take streams; if another process owned one meanwhile, the one in memory is replaced."""
-        self.join()
-        missing = self._taken(streams)
-        if missing:  # one of the owners may have just died
+    def take(self, names: Collection[str]) -> dict[str, Elsewhere]:
+        missing = set(names) - self._streams.keys()
+        elsewhere = self._take(missing) if missing else {}
+        if elsewhere:  # one of the owners may have just died
             self._bury()
-            missing = self._taken(missing)
-        return self._whereabouts(missing) if missing else {}
+            elsewhere = self._take(elsewhere)
+        return elsewhere
 
-    def _taken(self, streams: Iterable[LiveStream]) -> list[LiveStream]:
-        """Take free streams; returns the others."""
-        by_id = {stream.id: stream for stream in streams}
+    def _take(self, names: Collection[str]) -> dict[str, Elsewhere]:
         table = schema.streams
-        with self._store.write() as connection:
-            self.fence(connection)
+        with self.write() as connection:
             # Lock the rows first, then look up the living members: one may have joined while this waited.
-            wanted = select(table.c.id, table.c.owner).where(table.c.id.in_(by_id)).order_by(table.c.id)
-            found = connection.execute(wanted.with_for_update()).all()
-            living = set(connection.execute(select(schema.members.c.id)).scalars()) - {self.id}
-            free = [row.id for row in found if row.owner not in living]
-            change = update(table).where(table.c.id.in_(free)).values(owner=self.id, epoch=table.c.epoch + 1)
-            rows = connection.execute(change.returning(table)).all() if free else []
-        before = {row.id: row.owner for row in found}
-        for row in rows:
-            known = by_id[row.id]
-            # A dead owner may have written after the stream was loaded here, without releasing it.
-            if known.gone or before[row.id] is not None or row.epoch != known.row.epoch + 1:
-                known.held = "gone"
-                known = self._streams[row.name] = self._restore(row)
-            known.held = "owned"
-            known.change(epoch=row.epoch)
-        return [stream for stream_id, stream in by_id.items() if stream_id not in set(free)]
+            wanted = select(table.c.id, table.c.name, table.c.owner, table.c.epoch).where(table.c.name.in_(names))
+            found = connection.execute(wanted.order_by(table.c.id).with_for_update()).all()
+            others = schema.members.c.id != self.id
+            living = {row.id: row.name for row in connection.execute(select(schema.members).where(others))}
+            free = [row for row in found if row.owner not in living]
+            mine = table.c.id.in_([row.id for row in free])
+            connection.execute(update(table).where(mine).values(owner=self.id, epoch=table.c.epoch + 1))
+        known = [stream for row in free if (stream := self._streams.unchanged(row)) is not None]
+        new = {row.id for row in free} - {stream.id for stream in known}
+        self._streams.add([*known, *(self._streams.load(table.c.id.in_(new)) if new else ())])
+        return {row.name: Elsewhere(row.name, living[row.owner]) for row in found if row.owner in living}
 
-    def _whereabouts(self, streams: Iterable[LiveStream]) -> dict[str, Elsewhere]:
-        names = {stream.id: stream.name for stream in streams}
-        table, members = schema.streams, schema.members
-        query = select(table.c.id, members.c.name).join_from(table, members, table.c.owner == members.c.id)
-        rows = self._store.rows(query.where(table.c.id.in_(names)))
-        places = {row.id: row.name for row in rows}
-        return {name: Elsewhere(name, places.get(one, "another")) for one, name in names.items()}
-
-    def release(self, streams: Collection[LiveStream]) -> None:
-        """Release streams; their state stays in memory for the case that nobody else takes them."""
+    def release(self, streams: Iterable[LiveStream]) -> None:
         own = {stream.id: stream for stream in streams if stream.owned}
         if not own:
             return
         self.doubt(own.values())  # an error may come from a transaction that was stored
         table = schema.streams
+        mine = table.c.id.in_(own) & (table.c.owner == self.id)
         with self._store.write() as connection:
-            mine = table.c.id.in_(own) & (table.c.owner == self.id)
             rows = connection.execute(_released(mine).returning(table.c.id, table.c.epoch)).all()
-        for stream in own.values():
-            stream.arrivals.fed, stream.source = False, None
         for row in rows:
-            own[row.id].change(epoch=row.epoch)
+            self._streams.keep_released(own[row.id], row.epoch)
 
     def doubt(self, streams: Iterable[LiveStream]) -> None:
-        """Let the next use of streams find them out of date."""
-        for stream in streams:
-            stream.held = "gone" if stream.gone else "released"
-            stream.change(epoch=NEVER)
+        self._streams.drop(streams)
 
     def orphans(self) -> set[str]:
-        table = schema.streams
-        members = self._ids()
-        rows = self._store.rows(select(table.c.name, table.c.owner).where(table.c.owner.is_not(None)))
-        own = {stream.name for stream in list(self._streams.values()) if stream.owned}
-        leads = members[:1] == [self.id]
-        return {
-            row.name
-            for row in rows
-            if (leads and row.owner not in members) or (row.owner == self.id and row.name not in own)
-        }
+        """The streams whose owner is dead, if this process leads, and those that are its own in the database only."""
+        table, members = schema.streams, self._ids()
+        lost = table.c.owner == self.id
+        if members[:1] == [self.id]:
+            lost |= table.c.owner.not_in(members)
+        return {row.name for row in self._store.rows(select(table.c.name).where(lost))} - self._streams.keys()
 
     # -- parts of sources -------------------------------------------------------------------------------------------
 
@@ -368,10 +330,8 @@ class SharedMembers(Members):
 
     def take_part(self, connection: str, part: int) -> bool:
         table = schema.parts
-        self.join()
         one = (table.c.connection == connection) & (table.c.part == part)
-        with self._store.write() as link:
-            self.fence(link)
+        with self.write() as link:
             new = self._store.insert(table).values(connection=connection, part=part, owner=None)
             link.execute(new.on_conflict_do_nothing())
             owner = link.execute(select(table.c.owner).where(one).with_for_update()).scalar_one()

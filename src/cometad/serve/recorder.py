@@ -31,6 +31,7 @@ from cometad.serve.regular import paced
 from cometad.serve.scorer import GivenVerdict, LiveScorer, Stored
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import StorageError, Store
+from cometad.serve.stored_streams import Streams
 from cometad.serve.watching import Figures
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
@@ -74,7 +75,7 @@ class Recorder:
     def __init__(
         self,
         store: Store,
-        streams: dict[str, LiveStream],
+        streams: Streams,
         members: Members,
         scorer: LiveScorer,
         outbox: Outbox,
@@ -151,7 +152,7 @@ class Recorder:
     def keep(self, stream: LiveStream, stored: Stored) -> None:
         """Take results of a stream from the scorer; those of a stream that another process has now are dropped."""
         with self._wake:
-            if stream.gone:
+            if not stream.owned:
                 return
             first = not self._results
             self._results.add(stored)
@@ -271,11 +272,9 @@ class Recorder:
             raise
 
     def _commit(self, found: _Round) -> Sequence[Accepted | GivenVerdict]:
-        self._members.join()
         requests, verdicts = self._still_read(found.requests), self._still_owned(found.verdicts)
         elsewhere = self._take_streams(requests)
-        with self._store.write() as connection:
-            self._members.fence(connection)
+        with self._members.write() as connection:
             admission = Admission(connection, self._streams, elsewhere)
             receipts = [_taken(request, elsewhere, admission) for request in requests]
             if admission.chunks:
@@ -300,8 +299,8 @@ class Recorder:
     def _take_streams(self, requests: list[_Request]) -> dict[str, Elsewhere]:
         """Take the streams of requests that nobody has; returns those of other processes."""
         names = {batch.stream for request in requests for batch in request.batches}
-        wanted = [stream for name in names if (stream := self._streams.get(name)) is not None and not stream.owned]
-        return self._members.take(wanted) if wanted else {}
+        missing = names - self._streams.keys()
+        return self._members.take(missing) if missing else {}
 
     def _still_read(self, requests: list[_Request]) -> list[_Request]:
         """The requests without those from a part of a source that another process reads now."""
@@ -335,7 +334,7 @@ class Recorder:
             change_event(connection, one["stream_id"], one["number"], {name: one[name] for name in ("taught", "note")})
         for one in stored.paused:
             _change_stream(connection, one["stream_id"], paused=True, reason=one["reason"])
-        return self._outbox.write(connection, stored.events)
+        return bool(self._outbox.receivers) and self._outbox.write(connection, stored.events)
 
 
 def _future() -> "Future[Any]":

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import structlog
-from sqlalchemy import Connection, func, select
+from sqlalchemy import select
 
 from cometad.alerting.alerts import Change
 from cometad.alerting.verdicts import Called
@@ -23,7 +23,7 @@ from cometad.arrays import Floats
 from cometad.errors import CometadError
 from cometad.live.session import Session, Timed
 from cometad.serve.arrivals import Accepted
-from cometad.serve.events import changed_event, event_of, event_row
+from cometad.serve.events import changed_event, event_row, fill_events
 from cometad.serve.live_stream import RECENT, LastScores, LiveStream
 from cometad.serve.models import EventSummary
 from cometad.serve.regular import paced
@@ -229,7 +229,7 @@ class LiveScorer:
             scoring.last = LastScores()
             if len(recent.ats):
                 scoring.last.add(recent.ats, recent.cells)
-            _show_events(connection, stream)
+            fill_events(connection, {stream.id: stream})
             stream.publish()
             scoring.session = session
             scoring.snapshot_due = SNAPSHOT_EVERY - stream.id % SNAPSHOT_EVERY  # not all streams at once
@@ -399,18 +399,6 @@ def _joined_batches(parts: Sequence[Accepted]) -> Accepted:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(one.rows[1:] for one in parts), strict=True))
     return parts[0]._replace(rows=HistoryRows(parts[0].rows.first, *columns))
-
-
-def _show_events(connection: Connection, stream: LiveStream) -> None:
-    """Fill in what was known of the events of a stream."""
-    table, scoring, row = schema.events, stream.scoring, stream.row
-    own = table.c.stream_id == stream.id
-    scoring.events = connection.execute(select(func.count()).select_from(table).where(own)).scalar_one()
-    newest = connection.execute(select(table).where(own).order_by(table.c.number.desc()).limit(1)).one_or_none()
-    if newest is not None and newest.closed_at is None and newest.number > row.first_event:
-        scoring.open_event, scoring.peak_profile = event_of(newest, stream), newest.profile
-    since = max(row.first_step, scoring.stored_step - stream.budget_window[0])
-    scoring.openings = tuple(connection.execute(select(table.c.start).where(own, table.c.start >= since)).scalars())
 
 
 def _seconds(at: Any) -> float:

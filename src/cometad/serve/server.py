@@ -68,7 +68,7 @@ def run(settings: Settings, say: Callable[[str], None] = lambda sentence: None) 
         check_listening(service)
         with closing(_listening(settings)) as listener:
             url = address(settings.host, listener.getsockname()[1])
-            service.notifications.url = settings.public_url or url
+            service.notifications.outbox.url = settings.public_url or url
             service.start()
             if settings.log_format == "text":
                 say(f"Open {url} in a browser. Stop with Ctrl-C.")

@@ -13,19 +13,17 @@ from sqlalchemy import Connection as SqlConnection
 from sqlalchemy import delete, func, insert, select, update
 
 from cometad.alerting.verdicts import Called
-from cometad.comet import Comet
 from cometad.connect.address import Address
 from cometad.connect.contract import Position, ReadingBatch, Receipt, Rejection, UnknownStream
 from cometad.connect.intake import Connection
 from cometad.data.text import Layout
 from cometad.detector import Detector
-from cometad.errors import CometadError
 from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.fleet_streams import FleetStreams
-from cometad.serve.live_stream import LiveStream, StreamRow, check_settings
+from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.members import Fenced, Members, Moved, SharedMembers
 from cometad.serve.models import StreamSettings, StreamState
-from cometad.serve.notify.notifications import Notifications, notifiers_of
+from cometad.serve.notify.receivers import Notifications, notifiers_of
 from cometad.serve.recorder import Recorder
 from cometad.serve.scorer import LiveScorer
 from cometad.serve.settings import Settings
@@ -35,6 +33,7 @@ from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
+from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
 from cometad.serve.watching import Figures, Listeners
@@ -54,21 +53,19 @@ class Service:
         self.connections = Connections([one.address for one in settings.connect], self, self._connection_changed)
         self.store = Store.of(settings)
         self.tokens = Tokens(self.store, needed=not settings.is_local)
-        self.streams: dict[str, LiveStream] = {}
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
         self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
-        shared = not self.store.is_sqlite
-        self.members = SharedMembers(self.store, self.streams, self._restored) if shared else Members()
+        self.streams = StoredStreams(self.store, self.detectors)
+        shared = None if self.store.is_sqlite else SharedMembers(self.store, self.streams)
+        self.members = shared or Members(self.store)
         self.notifications = Notifications(
             self.store, settings, notifiers, self.streams, self.figures, self.members.in_charge
         )
         self.scorer = LiveScorer(self.store, self._tell_state)
         outbox = self.notifications.outbox
         self.recorder = Recorder(self.store, self.streams, self.members, self.scorer, outbox, self.figures)
-        self.sharing = StreamSharing(
-            self.store, self.streams, self.members, self.recorder, self.scorer, self._restored, self._lock
-        )
+        self.sharing = None if shared is None else StreamSharing(self.streams, shared, self.recorder, self.scorer)
         self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state, self.members)
         self.demo = DemoPlant(self.streams, self.detectors, self.recorder, self.put_stream)
         self.fleet = FleetStreams(settings.fleet, self.streams, self.detectors, self.put_stream)
@@ -81,53 +78,24 @@ class Service:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open all streams, score what was not scored yet, and take readings."""
+        """Open the streams of this process, score what was not scored yet, and take readings."""
         self.store.claim()
-        self.members.join()
-        self.members.start(
-            self.recorder.wake
-        )  # at once: to read many streams takes longer than the dead are waited for
-        alone = self.members.alone
-        if alone:
+        self.members.start(self.recorder.wake)
+        if self.members.alone:
             self.detectors.close_interrupted_fits()
-        for row in self.store.rows(select(schema.streams).order_by(schema.streams.c.id)):
-            self.streams[row.name] = self._restored(row)
-        if alone:  # others open the streams whose readings they get
-            self.members.take(list(self.streams.values()))
+        if self.sharing is None:  # else those whose readings arrive
+            self.streams.add(self.streams.load())
         self.recorder.start()
         self.scorer.start(self.recorder.keep, self.recorder.flush)
         self._started = True
         for stream in list(self.streams.values()):
-            if stream.owned:
-                self.scorer.open_later(stream)
-        self.sharing.start()
+            self.scorer.open_later(stream)
+        if self.sharing is not None:
+            self.sharing.start()
         self.upkeep.start()
         self.notifications.start()
         self.connections.start()
-        opened = self.scorer.do(lambda: None)
-        opened.add_done_callback(lambda _: self._opened())
-
-    def _opened(self) -> None:
-        self.ready = True
-        self.sharing.release_idle()
-
-    def _restored(self, row: Any) -> LiveStream:
-        """The stream in a row of the database; without its detector it is paused, with an unfitted placeholder."""
-        settings, lost = StreamSettings.model_validate_json(row.settings), None
-        try:
-            detector, layout = self.detectors.for_stream(settings)
-        except CometadError as error:
-            lost = f"Its detector cannot be used: {error}"
-            detector, layout = Comet(), self.detectors.stored_layout(settings.detector)
-            _log.error("stream paused", stream=row.name, problem=lost)
-        with self.store.read() as connection:
-            stream = LiveStream.stored(connection, row, settings, detector, layout)
-        if lost is not None:
-            stream.change(paused=True, reason=lost, lost_detector=True)
-        known = self.streams.get(row.name)
-        stream.held = "owned" if self.store.is_sqlite else "released"
-        stream.source = None if known is None else known.source
-        return stream
+        self.scorer.do(lambda: None).add_done_callback(lambda _: setattr(self, "ready", True))
 
     def connect(self, addresses: Iterable[Address], changed: Callable[[Connection], None]) -> None:
         """Read from these sources instead of those in the settings; `changed` also hears of their states."""
@@ -147,7 +115,8 @@ class Service:
             self.demo.stop()
             self.connections.stop()
             self.upkeep.stop()
-            self.sharing.stop()
+            if self.sharing is not None:
+                self.sharing.stop()
             self.recorder.close_intake()
             saved = self.scorer.do(lambda: self.scorer.save(list(self.streams.values())))
             self.scorer.stop()
@@ -164,9 +133,11 @@ class Service:
         return int(self.store.value(select(func.count()).select_from(schema.streams)))
 
     def _gauges(self) -> dict[str, float]:
+        paused = self.store.rows(select(schema.streams.c.id).where(schema.streams.c.paused))
+        mine = {stream.id for stream in list(self.streams.values()) if stream.row.paused}
         return {
-            "streams": len(self.streams),
-            "streams_paused": sum(stream.row.paused for stream in list(self.streams.values())),
+            "streams": self.count_streams(),
+            "streams_paused": len(mine | {row.id for row in paused}),
             "readings_unstored": self.recorder.waiting,
             "readings_unscored": self.scorer.unscored,
             "transaction_seconds": self.recorder.round_seconds,
@@ -184,17 +155,20 @@ class Service:
     def _connection_changed(self, connection: Connection) -> None:
         """Show the state of a source at the streams it feeds."""
         for name in connection.streams:
+            self.streams.sources[name] = connection
             stream = self.streams.get(name)
             if stream is not None:
                 stream.source = connection
                 self._tell_state(stream)
 
-    def describe(self, stream: LiveStream, recent: int = 0) -> StreamState:
-        """How a stream is now; with `recent`, also its last scores."""
-        return stream.describe(self.scorer.lag(stream) or 0.0, recent)
+    def describe(self, streams: Sequence[LiveStream], recent: int = 0) -> list[StreamState]:
+        """How streams are now; with `recent`, also their last scores."""
+        self.streams.look(streams)
+        return [stream.describe(self.scorer.lag(stream) or 0.0, recent) for stream in streams]
 
     def _tell_state(self, stream: LiveStream) -> None:
-        self.listeners.news("stream", stream.name, self.describe(stream).model_dump(exclude={"recent"}))
+        (state,) = self.describe([stream])
+        self.listeners.news("stream", stream.name, state.model_dump(exclude={"recent"}))
 
     # -- readings ---------------------------------------------------------------------------------------------------
 
@@ -225,43 +199,43 @@ class Service:
         return await asyncio.to_thread(self.members.take_part, connection, part)
 
     async def leave_part(self, connection: str, part: int, streams: Collection[str]) -> None:
-        await asyncio.to_thread(self.sharing.leave_part, connection, part, streams)
+        if self.sharing is not None:
+            await asyncio.to_thread(self.sharing.leave_part, connection, part, streams)
 
     def _used(self) -> Counter[str]:
         """How many streams use each detector."""
-        return Counter(stream.settings.detector for stream in list(self.streams.values()))
+        return Counter(detector for _, _, detector in self.streams.details())
 
     # -- streams ----------------------------------------------------------------------------------------------------
-
-    def stream(self, name: str) -> LiveStream:
-        found = self.streams.get(name) or self.sharing.find(name)
-        if found is None:
-            raise UnknownStream(name)
-        return found
 
     @contextmanager
     def _own(self, name: str) -> Iterator[LiveStream]:
         """A stream that no other process has, nor takes in the meantime; raises `Elsewhere`."""
-        if self.store.is_sqlite:
+        if self.sharing is None:
             yield self.stream(name)
             return
         with self._lock:  # one at a time: whoever took the stream releases it again
-            stream = self.stream(name)
-            if stream.owned:
-                yield stream
+            if name in self.streams:
+                yield self.stream(name)
                 return
-            self.sharing.take(stream)
+            self.sharing.take(name)
             try:
                 yield self.stream(name)
             finally:
                 self.sharing.release([name])
 
+    def stream(self, name: str) -> LiveStream:
+        """A stream, wherever it is scored."""
+        found = self.streams.find(name)
+        if found is None:
+            raise UnknownStream(name)
+        return found
+
     @contextmanager
     def _writing(self, stream: LiveStream) -> Iterator[SqlConnection]:
         """A transaction during which a stream is this process's own; call it while none of the recorder runs."""
         try:
-            with self.store.write() as connection:
-                self.members.fence(connection)
+            with self.members.write() as connection:
                 if not stream.owned:
                     raise Moved(stream.name)
                 yield connection
@@ -276,7 +250,7 @@ class Service:
         if settings.budget is None:
             settings = settings.model_copy(update={"budget": self.settings.alerts})
         with self._lock:
-            known = self.sharing.current(name)
+            known = self.streams.get(name) or self.streams.stored(name)
             if known is not None and known.settings == settings:
                 return known, False
             detector, layout = self.detectors.for_stream(settings)
@@ -288,10 +262,13 @@ class Service:
             row: dict[str, Any] = {"name": name, "settings": settings.model_dump_json(), "created": time.time()}
             row |= {"paused": False, "reason": None, "dates": "{}", "first_seq": 0, "first_step": 0, "first_event": 0}
             with self.store.write() as connection:
-                (found,) = connection.execute(insert(schema.streams).values(row)).inserted_primary_key or (0,)
-            stream = LiveStream(StreamRow(int(found), name, settings), detector, layout)
-            stream.held = "owned" if self.store.is_sqlite else "released"
-            self.streams[name] = stream
+                connection.execute(insert(schema.streams).values(row))
+            self.streams.sources.pop(name, None)  # what it said of a stream that was not there
+            stream = self.streams.stored(name)
+            if stream is None:
+                raise UnknownStream(name)
+            if self.sharing is None:
+                self.streams.add([stream])
         self.scorer.open_later(stream)
         self._tell_state(stream)
         return stream, True
@@ -337,27 +314,19 @@ class Service:
     def delete_stream(self, name: str) -> None:
         """Delete a stream with everything it has."""
         with self._lock, self._own(name) as stream:
-            del self.streams[name]
-
-            def drop() -> None:
-                stream.change(paused=True)  # whatever is on its way is not scored any more
-                self.recorder.flush()
-                self.recorder.exclusive(delete_rows)
 
             def delete_rows() -> None:
                 with self._writing(stream) as connection:
                     for table in OWNED:
                         connection.execute(delete(table).where(table.c.stream_id == stream.id))
                     connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
-                self.sharing.deleted(stream)
+                self.streams.drop([stream])
 
-            was_paused = stream.row.paused
-            try:
-                self.scorer.do(drop).result()
-            except BaseException:  # it is still stored
-                stream.change(paused=was_paused)
-                self.streams[name] = stream
-                raise
+            def drop() -> None:
+                self.recorder.flush()
+                self.recorder.exclusive(delete_rows)
+
+            self.scorer.do(drop).result()
         self.listeners.news("stream", name, {"name": name, "deleted": True})
 
     def pause(self, name: str, reason: str = "Paused by a person.") -> LiveStream:
@@ -408,11 +377,10 @@ class Service:
 
     def event(self, event_id: str) -> tuple[LiveStream, Any]:
         """An event as its stream and its row."""
+        table = schema.events
         stream_id, _, number = event_id.partition("-")
-        stream = next((one for one in list(self.streams.values()) if str(one.id) == stream_id), None)
-        if stream is not None:
-            own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == int(number))
-            row = self.store.row(select(schema.events).where(own))
-            if row is not None:
-                return stream, row
-        raise Missing(f"There is no event {event_id!r}.")
+        row = self.store.row(select(table).where(table.c.stream_id == int(stream_id), table.c.number == int(number)))
+        stream = None if row is None else self.streams.by_id({row.stream_id}).get(row.stream_id)
+        if stream is None:
+            raise Missing(f"There is no event {event_id!r}.")
+        return stream, row

@@ -14,6 +14,7 @@ from cometad.connect.contract import LONGEST_WAIT, Receiver, Rejection
 from cometad.connect.intake import Connection, Intake
 from cometad.connect.source import ReadingSource, source_of, supervise
 from cometad.errors import ParameterError
+from cometad.serve.models import AsideMessage
 from cometad.serve.regular import LoopThread
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
@@ -30,10 +31,7 @@ class Connections:
     """
 
     def __init__(
-        self,
-        addresses: Iterable[Address],
-        receiver: Receiver,
-        changed: Callable[[Connection], None] = lambda one: None,
+        self, addresses: Iterable[Address], receiver: Receiver, changed: Callable[[Connection], None] = lambda one: None
     ) -> None:
         self._sources: list[tuple[ReadingSource, Intake]] = []
         self._tell = changed
@@ -96,10 +94,20 @@ def reject(store: Store, name: str, messages: Sequence[Rejection]) -> None:
             connection.execute(delete(table).where(table.c.connection == name, table.c.id <= limit))
 
 
-def rejected(store: Store, name: str, limit: int) -> Sequence[Any]:
-    """The newest rejected messages of a connection, as rows."""
+def rejected(store: Store, name: str, limit: int) -> list[AsideMessage]:
+    """The newest rejected messages of a connection."""
     table = schema.set_aside
-    return store.rows(select(table).where(table.c.connection == name).order_by(table.c.id.desc()).limit(limit))
+    newest = select(table).where(table.c.connection == name).order_by(table.c.id.desc()).limit(limit)
+    return [
+        AsideMessage(
+            time=row.at,
+            stream=row.stream,
+            where=row.place,
+            content=row.content.decode("utf-8", "backslashreplace"),
+            reason=row.reason,
+        )
+        for row in store.rows(newest)
+    ]
 
 
 def forget_rejected(store: Store, name: str) -> None:

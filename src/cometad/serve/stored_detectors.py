@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import queue
 import re
 import secrets
 import subprocess
@@ -10,11 +9,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from sqlalchemy import ColumnElement, Table, case, delete, func, select, true, update
@@ -53,6 +52,58 @@ class _Opened(NamedTuple):
     by_rule: dict[Budget | None, Detector]  # None for its own
 
 
+class _Fit:
+    """A run of `cometad fit` on a file, in a process of its own: scoring goes on."""
+
+    def __init__(self, file: Path, options: Sequence[str]) -> None:
+        self.file, self.output, self._options = file, file.with_suffix(".comet"), options
+        self.progress, self.cancelled = 0.0, False
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        """Do not begin, or end what runs."""
+        with self._lock:
+            self.cancelled = True
+            if self._process is not None:
+                self._process.terminate()
+
+    def run(self) -> str | None:
+        """Fit; returns why that failed, as the command line says it about bad input."""
+        command = [sys.executable, "-m", "cometad", "fit", str(self.file), "-o", str(self.output), "--force"]
+        with self._lock:
+            if self.cancelled:
+                return None
+            nothing = subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                [*command, *self._options], stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, text=True
+            )
+        with self._process as process:
+            assert process.stderr is not None
+            said = self._followed(process.stderr).removeprefix("cometad: ")
+        if process.returncode == 0:
+            return None
+        if process.returncode == MISTAKE and said:  # without the name of a temporary file
+            return said.replace(f"'{self.file}'", "The body").replace(str(self.file), "the body")
+        return f"The fit ended with code {process.returncode}. {said}".strip()
+
+    def _followed(self, lines: Iterable[str]) -> str:
+        """Note the progress that is printed; returns the last line that is something else."""
+        last = ""
+        for line in lines:
+            found = _DONE.search(line)
+            if found is not None and int(found[2]):
+                self.progress = min(int(found[1]) / int(found[2]), 1.0)
+            elif line.strip():
+                last = line.strip()
+        return last
+
+    def clean_up(self) -> None:
+        for file in (self.file, self.output):
+            with suppress(OSError):
+                file.unlink()
+
+
 class StoredDetectors:
     """Detectors by name. `used` counts the streams of each; `lock` keeps them apart from changes of streams."""
 
@@ -63,10 +114,15 @@ class StoredDetectors:
         self._open: dict[str, _Opened] = {}
         # Not `lock`: the recorder opens detectors between transactions, and others wait for it with `lock` held.
         self._opening = threading.Lock()
-        self._fits = FitQueue(settings.data_dir / "fits", self.add, self._fit_failed)
+        self._folder = settings.data_dir / "fits"  # what is being fitted on
+        self._fits: dict[str, _Fit] = {}  # running or waiting
+        self._fitter = ThreadPoolExecutor(1, "cometad-fitting")  # one after the other
 
     def close(self) -> None:
-        self._fits.stop()
+        """End the fit that runs; those that wait are given up."""
+        for fit in list(self._fits.values()):
+            fit.cancel()
+        self._fitter.shutdown()
 
     def add(self, name: str, content: bytes, *, fitted: bool = False) -> DetectorState:
         """Keep a saved detector; a damaged or unknown file is refused."""
@@ -86,10 +142,13 @@ class StoredDetectors:
                 "error": None,
                 "created": time.time(),
             }
-            with self._store.write() as connection:
-                self._store.upsert(connection, schema.detectors, [row])
+            self._upsert(row)
             self._forget(name)
         return self.get(name)
+
+    def _upsert(self, row: dict[str, Any]) -> None:
+        with self._store.write() as connection:
+            self._store.upsert(connection, schema.detectors, [row])
 
     def fit(self, name: str, body: bytes, suffix: str, options: Sequence[str]) -> DetectorState:
         """Fit a detector in the background, on a table in the format that a suffix names.
@@ -103,15 +162,38 @@ class StoredDetectors:
             if len(self._fits) >= MOST_FITS:
                 raise Conflict(f"{MOST_FITS} detectors are being fitted or wait for that. Try again later.")
             check_room(self._store, schema.detectors, self._most, "detectors", name)
-            row = {"name": name, "state": "fitting", "error": None, "created": time.time()}
-            file = self._fits.keep(body, suffix)
-            with self._store.write() as connection:
-                self._store.upsert(connection, schema.detectors, [row])
-            self._fits.begin(name, file, options)
+            file = self._kept(body, suffix)
+            self._upsert({"name": name, "state": "fitting", "error": None, "created": time.time()})
+            self._fits[name] = _Fit(file, options)
+            self._fitter.submit(self._run, name, self._fits[name])
         return self.get(name)
 
-    def _fit_failed(self, name: str, reason: str) -> None:
-        self._end_fits(schema.detectors.c.name == name, reason)
+    def _kept(self, body: bytes, suffix: str) -> Path:
+        file = self._folder / f"{secrets.token_hex(8)}{suffix}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(body)
+        except OSError as error:
+            file.unlink(missing_ok=True)
+            raise OutputError(f"Cannot keep the readings to fit on: {error.strerror}. Free some space.") from error
+        return file
+
+    def _run(self, name: str, fit: _Fit) -> None:
+        try:
+            problem = fit.run()
+            if problem is None and not fit.cancelled:
+                self.add(name, fit.output.read_bytes(), fitted=True)
+        except Exception as error:  # later fits must go on
+            _log.error("fit failed", detector=name, problem=str(error))
+            problem = str(error)
+        try:
+            if problem is not None and not fit.cancelled:
+                self._end_fits(schema.detectors.c.name == name, problem)
+        except CometadError as error:  # the database is away; at the next start, the fit counts as interrupted
+            _log.error("fit failed", detector=name, problem=str(error))
+        finally:
+            del self._fits[name]
+            fit.clean_up()
 
     def _end_fits(self, which: ColumnElement[bool], reason: str) -> None:
         """Note that fits failed; what was there before them is ready again."""
@@ -122,7 +204,8 @@ class StoredDetectors:
         """Mark fits that were running when the service ended as failed, and delete their files."""
         reason = "The service stopped during the fit. Send the readings again."
         self._end_fits(schema.detectors.c.state == "fitting", reason)
-        self._fits.clean_up()
+        for file in self._folder.glob("*"):
+            file.unlink(missing_ok=True)
 
     def get(self, name: str) -> DetectorState:
         found = self._described(schema.detectors.c.name == name)
@@ -141,25 +224,26 @@ class StoredDetectors:
         used = self._used()
         return [
             DetectorState(
-                name=row.name,
-                state=row.state,
-                kind=row.kind,
-                variables=json.loads(row.variables),
-                progress=1.0 if row.state == "ready" else self._fits.progress(row.name),
-                error=row.error,
-                sha256=row.sha256,
-                bytes=row.bytes,
-                created=row.created,
-                streams=used[row.name],
+                **{
+                    **row._mapping,
+                    "variables": json.loads(row.variables),
+                    "progress": 1.0 if row.state == "ready" else self._progress(row.name),
+                    "streams": used[row.name],
+                }
             )
             for row in rows
         ]
+
+    def _progress(self, name: str) -> float:
+        fit = self._fits.get(name)
+        return 0.0 if fit is None else fit.progress
 
     def delete(self, name: str) -> None:
         with self._lock:
             self.get(name)
             self._check_unused(name, "Delete them first.")
-            self._fits.cancel(name)
+            if (fit := self._fits.get(name)) is not None:
+                fit.cancel()
             self._store.change(delete(schema.detectors).where(schema.detectors.c.name == name))
             self._forget(name)
 
@@ -211,145 +295,3 @@ def check_room(store: Store, table: Table, most: int, what: str, name: str = "")
     """Refuse another row if there are as many as the settings allow; the row of this name may be replaced."""
     if store.value(select(func.count()).select_from(table).where(table.c.name != name)) >= most:
         raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
-
-
-@dataclass
-class _FitJob:
-    name: str
-    file: Path  # readings to fit on, deleted afterwards
-    options: Sequence[str]  # of `cometad fit`
-    progress: float = 0.0
-    cancelled: bool = False
-    process: "subprocess.Popen[str] | None" = None  # while it runs
-
-    def cancel(self) -> None:
-        """Do not begin, or end what runs; called under the lock of the queue."""
-        self.cancelled = True
-        if self.process is not None:
-            self.process.terminate()
-
-
-class FitQueue:
-    """Fits detectors with `cometad fit`, one after the other, each in a process of its own: scoring goes on.
-
-    `done` gets the name and the saved detector, `failed` the name and why. `folder` holds what is being fitted on.
-    """
-
-    def __init__(self, folder: Path, done: Callable[..., object], failed: Callable[[str, str], None]) -> None:
-        self._folder, self._done, self._failed = folder, done, failed
-        self._queue: queue.Queue[_FitJob | None] = queue.Queue()
-        self._lock = threading.Lock()
-        self._jobs: dict[str, _FitJob] = {}  # running or waiting
-        self._thread = threading.Thread(target=self._run, name="cometad-fitting", daemon=True)
-        self._thread.start()
-
-    def clean_up(self) -> None:
-        """Delete what a service that was killed left behind."""
-        for file in self._folder.glob("*"):
-            file.unlink(missing_ok=True)
-
-    def keep(self, body: bytes, suffix: str) -> Path:
-        file = self._folder / f"{secrets.token_hex(8)}{suffix}"
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(body)
-        except OSError as error:
-            file.unlink(missing_ok=True)
-            raise OutputError(f"Cannot keep the readings to fit on: {error.strerror}. Free some space.") from error
-        return file
-
-    def begin(self, name: str, file: Path, options: Sequence[str]) -> None:
-        """Fit a detector on a file, once those before it are done; the file is deleted afterwards."""
-        job = _FitJob(name, file, options)
-        with self._lock:
-            self._jobs[name] = job
-        self._queue.put(job)
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._jobs
-
-    def progress(self, name: str) -> float:
-        job = self._jobs.get(name)
-        return 0.0 if job is None else job.progress
-
-    def cancel(self, name: str) -> None:
-        with self._lock:
-            if name in self._jobs:
-                self._jobs[name].cancel()
-
-    def stop(self) -> None:
-        """End the thread and the fit that runs; those that wait are given up."""
-        self._queue.put(None)
-        with self._lock:
-            for job in self._jobs.values():
-                job.cancel()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
-            try:
-                if not job.cancelled:
-                    self._fit(job)
-            except Exception as error:  # later fits must go on
-                _log.error("fit failed", detector=job.name, problem=str(error))
-                if not job.cancelled:
-                    self._tell_failure(job.name, str(error))
-            finally:
-                with self._lock:
-                    del self._jobs[job.name]
-                with suppress(OSError):
-                    job.file.unlink()
-
-    def _tell_failure(self, name: str, reason: str) -> None:
-        try:
-            self._failed(name, reason)
-        except CometadError as error:  # the database is away; at the next start, the fit counts as interrupted
-            _log.error("fit failed", detector=name, problem=str(error))
-
-    def _fit(self, job: _FitJob) -> None:
-        output = job.file.with_suffix(".comet")
-        command = [sys.executable, "-m", "cometad", "fit", str(job.file), "-o", str(output), "--force", *job.options]
-        try:
-            with subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-            ) as process:
-                with self._lock:
-                    job.process = process
-                    if job.cancelled:  # meanwhile
-                        process.terminate()
-                said = _followed(job, process)
-            with self._lock:
-                job.process = None
-            if job.cancelled:
-                return
-            if process.returncode == 0:
-                self._done(job.name, output.read_bytes(), fitted=True)
-            else:
-                self._failed(job.name, _problem(said, process.returncode, job.file))
-        finally:
-            with suppress(OSError):
-                output.unlink()
-
-
-def _followed(job: _FitJob, process: "subprocess.Popen[str]") -> str:
-    """Note the progress that a fit prints; returns the last line that is something else."""
-    last = ""
-    assert process.stderr is not None
-    for line in process.stderr:
-        found = _DONE.search(line)
-        if found is not None and int(found[2]):
-            job.progress = min(int(found[1]) / int(found[2]), 1.0)
-        elif line.strip():
-            last = line.strip()
-    return last
-
-
-def _problem(said: str, code: int, file: Path) -> str:
-    """Why a fit failed: what the command line said about bad input, without the name of a temporary file."""
-    said = said.removeprefix("cometad: ")
-    if code == MISTAKE and said:
-        return said.replace(f"'{file}'", "The body").replace(str(file), "the body")
-    return f"The fit ended with code {code}. {said}".strip()

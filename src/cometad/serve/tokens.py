@@ -4,7 +4,8 @@ import hashlib
 import secrets
 import threading
 import time
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -18,14 +19,6 @@ Scope = Literal["read", "write", "admin"]  # each includes those before it
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 START = "cmt_"  # so that scanners of code recognize a token
 REFRESH = 2.0  # seconds until a token that was created or revoked elsewhere is noticed
-
-
-class Token(NamedTuple):
-    """A token as it is listed: without its secret."""
-
-    name: str
-    scope: Scope
-    created: float
 
 
 class Tokens:
@@ -44,12 +37,13 @@ class Tokens:
             raise ParameterError(f"Cannot name a token {name!r}. Use letters, digits, dots, dashes and underscores.")
         secret = START + secrets.token_urlsafe(32)
         row = {"name": name, "hash": _hash(secret), "scope": scope, "created": time.time()}
-        taken = ParameterError(f"There is a token {name!r} already. Choose another name, or revoke it.")
         with self._store.write() as connection:
             try:
                 connection.execute(insert(tokens).values(row))
             except IntegrityError as error:
-                raise taken from error
+                raise ParameterError(
+                    f"There is a token {name!r} already. Choose another name, or revoke it."
+                ) from error
         self._forget()
         return secret
 
@@ -59,9 +53,9 @@ class Tokens:
         if not gone:
             raise ParameterError(f"There is no token {name!r}. List them with cometad token list.")
 
-    def list(self) -> list[Token]:
-        rows = self._store.rows(select(tokens).order_by(tokens.c.name))
-        return [Token(row.name, row.scope, row.created) for row in rows]
+    def list(self) -> Sequence[Any]:
+        """Names, scopes and times of creation."""
+        return self._store.rows(select(tokens.c.name, tokens.c.scope, tokens.c.created).order_by(tokens.c.name))
 
     @property
     def any(self) -> bool:

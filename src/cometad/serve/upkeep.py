@@ -55,12 +55,8 @@ class Upkeep(RegularWork):
             if self._members.leads:
                 self.clean()
 
-    def _own(self) -> list[LiveStream]:
-        """The streams that this process scores; others look after theirs."""
-        return [stream for stream in list(self._streams.values()) if stream.owned]
-
     def _notice_silence(self) -> None:
-        for stream in self._own():
+        for stream in list(self._streams.values()):
             received = stream.arrivals.last_received
             if stream.state(time.time())[0] == "silent" and self._told.get(stream.id) != received:
                 self._told[stream.id] = received
@@ -68,7 +64,7 @@ class Upkeep(RegularWork):
 
     def explain(self) -> None:
         """Explain events that were closed, while their readings are there."""
-        streams = {stream.id: stream for stream in self._own() if not stream.row.lost_detector}
+        streams = {stream.id: stream for stream in list(self._streams.values()) if not stream.row.lost_detector}
         rows = unexplained(self._store, streams, EXPLAINED_AT_ONCE)
         for row in self._paced(rows):
             keep_explanation(self._store, streams[row.stream_id], row)
@@ -84,7 +80,7 @@ class Upkeep(RegularWork):
     def _grown(self, table: Table, least: int) -> list[int]:
         """The streams with that many more rows since their chunks were joined."""
         grown = []
-        for stream in self._own():
+        for stream in list(self._streams.values()):
             rows = stream.arrivals.next_seq if table is schema.readings else stream.scoring.stored_step
             if rows - self._joined.get((table.name, stream.id), 0) >= least:
                 self._joined[table.name, stream.id] = rows
@@ -127,10 +123,9 @@ class Upkeep(RegularWork):
             self._delete(age, age)
 
     def _delete(self, readings_age: float, scores_age: float) -> None:
-        known = {stream.id for stream in list(self._streams.values())}
         newest = select(schema.readings.c.stream_id, func.max(schema.readings.c.last_at))
-        found = self._store.rows(newest.group_by(schema.readings.c.stream_id))  # other processes may get the readings
-        ends = {one: end for one, end in found if one in known}
+        newest = newest.where(schema.readings.c.stream_id.in_(select(schema.streams.c.id)))
+        ends = dict(self._store.rows(newest.group_by(schema.readings.c.stream_id)))
         for table, age in ((schema.readings, readings_age), (schema.scores, scores_age)):
             firsts = self._store.rows(select(table.c.stream_id, func.min(table.c.last_at)).group_by(table.c.stream_id))
             limits = {

@@ -1,14 +1,30 @@
 """About the service: is it well, what may a client do, what it measures; the demo plant; and the dashboard."""
 
+from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
+from pathlib import PurePosixPath
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
+from cometad.report.html import render
 from cometad.serve.api.guards import Refused, ServiceOf, answers, may, scopes_of
 from cometad.serve.models import DemoState, Health, Problem, SessionInfo
-from cometad.serve.page.assets import page, static_files
 
+PAGE = files("cometad.serve.page")
+START = "app.js"  # imports all other modules
+MODULES = sorted({file.name for file in PAGE.iterdir() if file.name.endswith(".js")} - {START, "types.js"})
+STYLESHEETS = ("uplot/uPlot.min.css", "dashboard.css")
+SCRIPTS = ("uplot/uPlot.iife.min.js",)
+OTHERS = ("favicon.svg", "uplot/LICENSE")
+MEDIA_TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".ico": "image/x-icon",
+    "": "text/plain; charset=utf-8",
+}
 FRESH = {"cache-control": "no-cache"}  # a browser asks again after an upgrade
 
 router = APIRouter(tags=["service"])
@@ -29,7 +45,7 @@ def readyz(service: ServiceOf) -> Health:
         raise Refused(503, "The streams are being opened. Try again in a moment.", {"Retry-After": "1"})
     if service.recorder.problem is not None:
         raise Refused(503, service.recorder.problem, {"Retry-After": "5"})
-    return Health(status="ready", details={"streams": len(service.streams), "unscored": service.scorer.unscored})
+    return Health(status="ready", details={"streams": service.count_streams(), "unscored": service.scorer.unscored})
 
 
 @router.get("/metrics", responses=answers(), dependencies=[may("read")], response_class=Response)
@@ -45,7 +61,7 @@ def session(request: Request, service: ServiceOf) -> SessionInfo:
         version=version("cometad"),
         tokens=service.tokens.any,
         scopes=list(scopes_of(request)),
-        streams=len(service.streams),
+        streams=service.count_streams(),
         detectors=len(service.detectors.all()),
     )
 
@@ -64,15 +80,25 @@ def stop_demo(service: ServiceOf) -> DemoState:
 
 @pages.get("/", response_class=HTMLResponse)
 def index() -> HTMLResponse:
-    """The page."""
-    return HTMLResponse(page(), headers=FRESH)
+    """The dashboard, the same for every visitor: its scripts fetch everything else."""
+    names = {"stylesheets": STYLESHEETS, "modules": MODULES, "scripts": SCRIPTS}
+    loaded = {kind: [f"page/{name}" for name in found] for kind, found in names.items()}
+    return HTMLResponse(render("dashboard.html", title="cometad", start=f"page/{START}", **loaded), headers=FRESH)
 
 
 @pages.get("/favicon.ico")
 @pages.get("/page/{name:path}")
 def page_file(request: Request) -> Response:
     """A file of the page."""
-    file = static_files().get(request.url.path)
-    if file is None:
+    path = request.url.path
+    content = static_files().get(path)
+    if content is None:
         raise Refused(404, "There is no such file.")
-    return Response(file.content, media_type=file.media_type, headers=FRESH)
+    return Response(content, media_type=MEDIA_TYPES[PurePosixPath(path).suffix], headers=FRESH)
+
+
+@cache
+def static_files() -> dict[str, bytes]:
+    names = (START, *MODULES, *STYLESHEETS, *SCRIPTS, *OTHERS)
+    found = {f"/page/{name}": PAGE.joinpath(name).read_bytes() for name in names}
+    return found | {"/favicon.ico": PAGE.joinpath("favicon.ico").read_bytes()}

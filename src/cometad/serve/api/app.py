@@ -18,6 +18,7 @@ from cometad.serve.storage.store import StorageError
 from cometad.serve.stored_detectors import Conflict, Missing
 
 STATUS: dict[type[CometadError], int] = {
+    Busy: 429,
     Missing: 404,
     UnknownStream: 404,
     Conflict: 409,
@@ -65,35 +66,20 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(CometadError, _cometad_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _bug)
-    settings = service.settings
-    app.add_middleware(
-        Guards,
-        tokens=service.tokens,
-        per_second=settings.max_requests_per_second,
-        most_bytes=settings.max_body_mib * 2**20,
-        figures=service.figures,
-    )
+    app.add_middleware(Guards, service=service)
     return app
 
 
-async def _refused(_: Request, error: Any) -> JSONResponse:
-    return refusal(error.status, str(error), error.headers)
-
-
-async def _busy(_: Request, error: Any) -> JSONResponse:
-    return refusal(429, str(error), {"Retry-After": str(error.seconds)})
-
-
 async def _cometad_error(_: Request, error: Any) -> JSONResponse:
+    if isinstance(error, Refused):
+        return refusal(error.status, str(error), error.headers)
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
     sentence = f"{error.problem} {ADVICE[error.advice]}" if error.advice in ADVICE else str(error)
-    return refusal(status, sentence, {"Retry-After": "5"} if status == 503 else None)
+    return refusal(status, sentence, {"Retry-After": str(getattr(error, "seconds", 5))} if status in (429, 503) else {})
 
 
 async def _invalid(_: Request, error: Any) -> JSONResponse:

@@ -1,6 +1,7 @@
 """Detectors: upload, fit in the background, list, delete."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated
 
 import polars as pl
@@ -13,10 +14,12 @@ from cometad.serve.api.guards import DetectorName, Refused, ServiceOf, answers, 
 from cometad.serve.models import Detectors, DetectorState
 
 LINES = ("application/x-ndjson", "application/jsonl")
-SUFFIXES = {
-    "text/csv": ".csv",
-    "application/vnd.apache.parquet": ".parquet",
-    **dict.fromkeys(LINES, ".csv"),
+SUFFIXES = {"text/csv": ".csv", "application/vnd.apache.parquet": ".parquet", **dict.fromkeys(LINES, ".csv")}
+# Flags of `cometad fit` that are refused now, not in the background.
+CHECKED: dict[str, Callable[[str], object]] = {
+    "gaps": parse_gaps,
+    "threshold": parse_threshold,
+    "resample": parse_resampling,
 }
 _BYTES = {
     "requestBody": {
@@ -67,9 +70,13 @@ async def fit_detector(
     kind = media_type(request)
     if kind not in SUFFIXES:
         raise Refused(415, f"Send {', '.join(SUFFIXES)}.")
-    options = _options(gaps, threshold or alerts, resample)
-    options += [] if time_column is None else [f"--time-column={time_column}"]
-    options += [] if drop is None else [f"--drop={drop}"]
+    given = {"gaps": gaps, "threshold": threshold or alerts, "resample": resample}
+    given |= {"time-column": time_column, "drop": drop}
+    options = []
+    for flag, text in given.items():
+        if text is not None:
+            CHECKED.get(flag, str)(text)
+            options.append(f"--{flag}={text}")
     body = await read_body(request, service.settings.max_upload_mib)
     if kind in LINES:
         body = await asyncio.to_thread(_as_csv, body)
@@ -80,21 +87,6 @@ async def fit_detector(
 async def delete_detector(name: DetectorName, service: ServiceOf) -> None:
     """Delete a detector that no stream uses."""
     await asyncio.to_thread(service.detectors.delete, name)
-
-
-def _options(gaps: str | None, threshold: str | None, resample: str | None) -> list[str]:
-    """The flags of `cometad fit`; bad ones are refused now, not in the background."""
-    options = []
-    if gaps is not None:
-        parse_gaps(gaps)
-        options.append(f"--gaps={gaps}")
-    if threshold is not None:
-        parse_threshold(threshold)
-        options.append(f"--threshold={threshold}")
-    if resample is not None:
-        parse_resampling(resample)
-        options.append(f"--resample={resample}")
-    return options
 
 
 def _as_csv(body: bytes) -> bytes:

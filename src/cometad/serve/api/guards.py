@@ -24,14 +24,14 @@ from cometad.serve.models import EVENT, NAME, Problem
 from cometad.serve.service import Service
 from cometad.serve.settings import is_loopback
 from cometad.serve.storage.store import StorageError
-from cometad.serve.tokens import Scope, Tokens
-from cometad.serve.watching import Figures
+from cometad.serve.tokens import Scope
 
 BEARER = "bearer "
 MOST_CLIENTS = 10_000  # remembered for their rates
 SMALL_BODY = 64 * 1024  # bytes: of requests that are read before the token is looked at
 BURST = 2.0  # seconds of requests that may come at once
 UPLOADS = "/v1/detectors/"  # these routes have a bound of their own
+MOMENT = "Seconds since 1970, or ISO 8601."
 SAFE = ("GET", "HEAD", "OPTIONS")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -48,16 +48,17 @@ _log = structlog.get_logger("cometad.serve")
 
 
 class Guards:
-    def __init__(self, app: ASGIApp, tokens: Tokens, per_second: float, most_bytes: float, figures: Figures) -> None:
-        self._app, self._tokens, self._figures, self._most_bytes = app, tokens, figures, most_bytes
-        self._rates = Rates(per_second)
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._tokens, self._figures = app, service.tokens, service.figures
+        self._most_bytes = service.settings.max_body_mib * 2**20
+        self._rates = Rates(service.settings.max_requests_per_second)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on; log and count it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.monotonic(), 0
+        begun, status, taken, most = time.monotonic(), 500, 0, self._most(scope["path"])
 
         async def send_guarded(message: Message) -> None:
             nonlocal status
@@ -70,13 +71,11 @@ class Guards:
                     headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        taken = 0
-
         async def receive_bounded() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._most(scope["path"]):
+            if taken > most:
                 raise HTTPException(413, "The body is too large. Send it in parts")
             return message
 
@@ -84,7 +83,6 @@ class Guards:
             refused = await self._refused(scope)
             await (refused or self._app)(scope, receive_bounded, send_guarded)
         finally:
-            status = status or 500
             self._figures.count("requests", str(status))
             # Neither headers nor queries: they may hold secrets.
             _log.info(
@@ -113,8 +111,7 @@ class Guards:
                 return refusal(400, "Without a token, only requests for 127.0.0.1 or localhost are answered.")
         if scope["method"] not in SAFE and not _same_origin(headers):
             return refusal(403, "Requests from other web pages are refused.")
-        client = scope["client"][0] if scope.get("client") else ""
-        wait = self._rates.wait(client)
+        wait = self._rates.wait(scope["client"][0] if scope.get("client") else "")
         if wait:
             return refusal(429, "Too many requests. Send more readings per request.", {"Retry-After": str(wait)})
         return None
@@ -247,5 +244,11 @@ def moment(text: str | None, default: float) -> float:
         ) from error
 
 
-From = Annotated[str | None, Query(alias="from", max_length=40, description="Seconds since 1970, or ISO 8601.")]
-To = Annotated[str | None, Query(alias="to", max_length=40, description="Seconds since 1970, or ISO 8601.")]
+def _stretch(
+    start: Annotated[str | None, Query(alias="from", max_length=40, description=MOMENT)] = None,
+    stop: Annotated[str | None, Query(alias="to", max_length=40, description=MOMENT)] = None,
+) -> tuple[float, float]:
+    return moment(start, -EVER), moment(stop, EVER)
+
+
+Stretch = Annotated[tuple[float, float], Depends(_stretch)]

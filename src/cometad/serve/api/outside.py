@@ -1,6 +1,5 @@
 """What is outside: sources of readings with their rejected messages, and receivers of events with their deliveries."""
 
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -8,15 +7,7 @@ from fastapi import APIRouter, Path, Query
 from cometad.connect.contract import Lost
 from cometad.connect.out import Rejected
 from cometad.serve.api.guards import Refused, ServiceOf, answers, may
-from cometad.serve.models import (
-    NAME,
-    AsideMessage,
-    AsideMessages,
-    ConnectionList,
-    ConnectionState,
-    DeliveryList,
-    Retried,
-)
+from cometad.serve.models import NAME, AsideMessages, ConnectionList, ConnectionState, DeliveryList, Retried
 from cometad.serve.service import Service
 from cometad.serve.sources import forget_rejected, rejected
 from cometad.serve.stored_detectors import Missing
@@ -32,7 +23,7 @@ deliveries = APIRouter(prefix="/v1/deliveries", tags=["deliveries"])
 @connections.get("", responses=answers(), dependencies=[may("read")])
 def list_connections(service: ServiceOf) -> ConnectionList:
     """All sources of `cometad.toml`, and whether they answer."""
-    found = [asdict(one) | {"streams": sorted(one.streams)} for one in service.connections.by_name.values()]
+    found = [vars(one) | {"streams": sorted(one.streams)} for one in service.connections.by_name.values()]
     return ConnectionList(connections=[ConnectionState(**one) for one in found])
 
 
@@ -42,13 +33,7 @@ def get_aside(
 ) -> AsideMessages:
     """Messages that could not be used, newest first; of each connection, the last 1,000 are kept."""
     _check(service, name)
-    found = [(row, row.content.decode("utf-8", "backslashreplace")) for row in rejected(service.store, name, limit)]
-    return AsideMessages(
-        messages=[
-            AsideMessage(time=row.at, stream=row.stream, where=row.place, content=content, reason=row.reason)
-            for row, content in found
-        ]
-    )
+    return AsideMessages(messages=rejected(service.store, name, limit))
 
 
 @connections.delete("/{name}/set-aside", status_code=204, responses=answers(404), dependencies=[may("write")])
@@ -73,7 +58,7 @@ def list_deliveries(
     """The receivers of events, and messages to them, newest first."""
     notifications = service.notifications
     return DeliveryList(
-        receivers=notifications.receivers(), deliveries=notifications.deliveries(state, receiver, limit)
+        receivers=notifications.receivers(), deliveries=notifications.outbox.listed(state, receiver, limit)
     )
 
 

@@ -82,12 +82,7 @@ def _form(request: Request) -> str:
 def _receipt_answer(receipt: Receipt) -> ReadingsTaken | JSONResponse:
     """What became of the readings; with 422 and why if nothing was taken and something was refused."""
     shown = [RefusedReading(**one._asdict()) for one in receipt.refused[:SHOWN]]
-    taken = ReadingsTaken(
-        accepted=receipt.accepted,
-        repeated=receipt.repeated,
-        dropped=receipt.dropped,
-        refused=shown,
-    )
+    taken = ReadingsTaken(accepted=receipt.accepted, repeated=receipt.repeated, dropped=receipt.dropped, refused=shown)
     if receipt.refused and not (receipt.accepted or receipt.repeated or receipt.dropped):
         return JSONResponse({"error": receipt.refused[0].reason, **taken.model_dump()}, 422)
     return taken

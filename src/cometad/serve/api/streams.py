@@ -1,18 +1,15 @@
 """Streams, their past, and their events."""
 
-import asyncio
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
 from cometad.alerting.alerts import Level
-from cometad.serve.api.guards import EventName, From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.api.guards import EventName, ServiceOf, StreamName, Stretch, answers, may
 from cometad.serve.explaining import variables_between
-from cometad.serve.history_queries import event_details, events_of, export_parquet, scores_between
-from cometad.serve.live_stream import EVER, LiveStream
+from cometad.serve.history_queries import as_parquet, event_details, events_of, scores_between
+from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import (
     MOST_POINTS,
     EventDetails,
@@ -36,17 +33,15 @@ events = APIRouter(prefix="/v1/events", tags=["events"])
 
 @dataclass
 class EventQuery:
+    stretch: Stretch
     state: Literal["open", "closed"] | None = None
     level: Level | None = None
-    start: From = None
-    stop: To = None
     limit: Annotated[int, Query(ge=1, le=1000)] = 100
 
     def of(self, service: Service, stream: LiveStream | None) -> EventList:
         """The events of one stream or of all."""
-        begin, end = moment(self.start, -EVER), moment(self.stop, EVER)
-        chosen = self.state, self.level, begin, end, self.limit
-        return EventList(events=events_of(service.store, service.streams, stream, *chosen))
+        found = events_of(service.store, service.streams, stream, self.state, self.level, *self.stretch, self.limit)
+        return EventList(events=found)
 
 
 Wanted = Annotated[EventQuery, Depends()]
@@ -55,72 +50,58 @@ Wanted = Annotated[EventQuery, Depends()]
 @router.get("", responses=answers(), dependencies=[may("read")])
 def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)] = 0) -> Streams:
     """All streams, by name; with `recent`, also their last scores."""
-    service.sharing.look()
-    streams = [stream for _, stream in sorted(service.streams.items())]
-    return Streams(streams=[service.describe(stream, recent) for stream in streams])
+    streams = sorted(service.streams.all(), key=lambda one: one.name)
+    return Streams(streams=service.describe(streams, recent))
 
 
 @router.get("/{name}", responses=answers(404), dependencies=[may("read")])
 def get_stream(name: StreamName, service: ServiceOf) -> StreamDetails:
     """How a stream is now."""
     stream = service.stream(name)
-    service.sharing.look()
-    state = dict(service.describe(stream))
-    return StreamDetails(**state, variables=list(stream.layout.names), settings=stream.settings)
+    (state,) = service.describe([stream])
+    return StreamDetails(**dict(state), variables=list(stream.layout.names), settings=stream.settings)
 
 
 @router.put("/{name}", responses=answers(404, 409) | {201: {"model": StreamState}}, dependencies=[may("write")])
-async def put_stream(name: StreamName, settings: StreamSettings, service: ServiceOf, response: Response) -> StreamState:
+def put_stream(name: StreamName, settings: StreamSettings, service: ServiceOf, response: Response) -> StreamState:
     """Create a stream, or change its settings: then it starts anew from its next reading."""
-    stream, created = await asyncio.to_thread(service.put_stream, name, settings)
+    stream, created = service.put_stream(name, settings)
     response.status_code = 201 if created else 200
-    return service.describe(stream)
+    return service.describe([stream])[0]
 
 
 @router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
-async def delete_stream(name: StreamName, service: ServiceOf) -> None:
+def delete_stream(name: StreamName, service: ServiceOf) -> None:
     """Delete a stream with its readings, scores and events."""
-    await asyncio.to_thread(service.delete_stream, name)
+    service.delete_stream(name)
 
 
 @router.post("/{name}/pause", responses=answers(404, 409), dependencies=[may("write")])
-async def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
+def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Stop scoring a stream. Its readings are stored, and scored once it is resumed."""
-    stream = await asyncio.to_thread(service.pause, name)
-    return service.describe(stream)
+    return service.describe([service.pause(name)])[0]
 
 
 @router.post("/{name}/resume", responses=answers(404, 409), dependencies=[may("write")])
-async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
+def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Score a stream again, from the reading it was paused at."""
-    stream = await asyncio.to_thread(service.resume, name)
-    return service.describe(stream)
+    return service.describe([service.resume(name)])[0]
 
 
 @router.get("/{name}/scores", responses=answers(404), dependencies=[may("read")])
 def get_scores(
-    name: StreamName,
-    service: ServiceOf,
-    start: From = None,
-    stop: To = None,
-    points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800,
+    name: StreamName, service: ServiceOf, stretch: Stretch, points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800
 ) -> ScoreHistory:
     """The scores of a stretch of time, thinned to about `points` without losing extremes."""
-    stream = service.stream(name)
-    return scores_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), points)
+    return scores_between(service.store, service.stream(name), *stretch, points)
 
 
 @router.get("/{name}/variables", responses=answers(404), dependencies=[may("read")])
 def get_variables(
-    name: StreamName,
-    service: ServiceOf,
-    start: From = None,
-    stop: To = None,
-    top: Annotated[int, Query(ge=1, le=50)] = 6,
+    name: StreamName, service: ServiceOf, stretch: Stretch, top: Annotated[int, Query(ge=1, le=50)] = 6
 ) -> Variables:
     """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
-    stream = service.stream(name)
-    return variables_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), top)
+    return variables_between(service.store, service.stream(name), *stretch, top)
 
 
 @router.get("/{name}/events", responses=answers(404), dependencies=[may("read")])
@@ -131,18 +112,10 @@ def get_stream_events(name: StreamName, service: ServiceOf, wanted: Wanted) -> E
 
 @router.get("/{name}/export", responses=answers(404) | _FILE, dependencies=[may("read")], response_class=Response)
 def export_stream(
-    name: StreamName,
-    service: ServiceOf,
-    what: Literal["readings", "scores"] = "scores",
-    start: From = None,
-    stop: To = None,
+    name: StreamName, service: ServiceOf, stretch: Stretch, what: Literal["readings", "scores"] = "scores"
 ) -> Response:
     """The readings or scores of a stretch as a Parquet file."""
-    stream = service.stream(name)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "export.parquet"
-        export_parquet(service.store, stream, what, moment(start, -EVER), moment(stop, EVER), file)
-        content = file.read_bytes()
+    content = as_parquet(service.store, service.stream(name), what, *stretch)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{what}.parquet"'}
     return Response(content, media_type=PARQUET, headers=headers)
 

@@ -18,50 +18,54 @@ from cometad.connect.out.message import EventMessage, MessageVariable
 from cometad.serve.events import event_of
 from cometad.serve.explaining import keep_explanation
 from cometad.serve.live_stream import LiveStream
-from cometad.serve.models import EventSummary, Explained, VariableReason
+from cometad.serve.models import DeliveryState, EventSummary, Explained, VariableReason
 from cometad.serve.settings import NotifySettings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
+from cometad.serve.stored_streams import StoredStreams
 
 KEEP_DAYS = 30  # finished rows
 LOOKED_AT = 1000  # waiting rows per query
-
-_SAME = {one.name for one in fields(EventMessage)} & EventSummary.model_fields.keys() - {"id", "variables"}
 KEPT = 1000  # cached explanations: an event goes to several receivers, and is retried
 
+_SAME = {one.name for one in fields(EventMessage)} & EventSummary.model_fields.keys() - {"id", "variables"}
 _TABLE = schema.deliveries
+
+Messages = list[tuple[Any, EventMessage]]  # rows of the outbox with their messages
 
 
 class Outbox:
+    """`in_charge` returns the streams whose messages this process sends; `url` is the address in links."""
+
     def __init__(
         self,
         store: Store,
         receivers: Sequence[NotifySettings],
-        names: Callable[[], dict[int, str]],
+        streams: StoredStreams,
         in_charge: Callable[[Collection[int]], Collection[int]],
+        url: str,
     ) -> None:
-        self._store, self._receivers, self._names = store, receivers, names  # of our streams, by id
-        self._in_charge = in_charge  # returns the streams whose messages this process sends
+        self._store, self.receivers, self._streams, self._in_charge = store, receivers, streams, in_charge
+        self.url = url
         self.wake: Callable[[bool], None] = lambda asked: None  # called when there is something to send
+        self._explained: OrderedDict[tuple[Any, ...], tuple[MessageVariable, ...]] = OrderedDict()
 
     def write(self, connection: Connection, events: Sequence[dict[str, Any]]) -> bool:
         """Add rows for alerts that opened, became severe enough, or closed; returns whether there are any.
 
         A known change is left alone, so that an event that is scored again is sent once.
         """
-        if not (self._receivers and events):
+        if not (self.receivers and events):
             return False
-        now, names = time.time(), self._names()
-        wanted = [
-            (receiver, event)
-            for event in events
-            for receiver in self._receivers
-            if event["level"] == "alert" and event["stream_id"] in names
-            if receiver.wants(names[event["stream_id"]], event["severity"])
-        ]
+        now, streams = time.time(), self._streams.by_id({event["stream_id"] for event in events})
         rows = [
-            _delivery_row(receiver.name, event["stream_id"], event["number"], change, now)
-            for receiver, event in wanted
+            {"receiver": receiver.name, "stream_id": event["stream_id"], "number": event["number"], "change": change}
+            | {"uid": uuid.uuid4().hex, "state": "waiting", "attempts": 0}
+            | dict.fromkeys(("created", "since", "next_at"), now)
+            for event in events
+            for receiver in self.receivers
+            if event["level"] == "alert" and event["stream_id"] in streams
+            if receiver.wants(streams[event["stream_id"]].name, event["severity"])
             if not receiver.is_old(event["stop_at"], now) or self._was_told(connection, receiver.name, event)
             for change in (("opened",) if event["closed_at"] is None else ("opened", "closed"))
         ]
@@ -71,17 +75,28 @@ class Outbox:
 
     def _was_told(self, connection: Connection, receiver: str, event: dict[str, Any]) -> bool:
         """Whether a receiver was sent an event: then it is also sent the end of it."""
-        same = (_TABLE.c.stream_id == event["stream_id"]) & (_TABLE.c.number == event["number"])
-        return connection.execute(select(_TABLE.c.id).where(same, _TABLE.c.receiver == receiver)).first() is not None
+        same = _own(receiver=receiver, stream_id=event["stream_id"], number=event["number"])
+        return connection.execute(select(_TABLE.c.id).where(same)).first() is not None
 
     # -- sending ----------------------------------------------------------------------------------------------------
 
-    def due(self, receiver: str, most: int) -> tuple[list[Any], float | None]:
-        """The rows to send now, oldest first, and when the next one is due.
+    def due(self, receiver: str, most: int) -> tuple[Messages, float | None]:
+        """What to send now, oldest first, and when the next one is due; messages on deleted events are given up.
 
         The closing of an event waits for its opening.
         """
-        mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
+        while True:
+            rows, later = self._due(receiver, most)
+            written = self.written(rows)
+            if len(written) < len(rows):
+                known = {row.id for row, _ in written}
+                gone = [row for row in rows if row.id not in known]
+                self.tried(gone, state="undelivered", error="The event was deleted.", done_at=time.time())
+            if written or not rows:
+                return written, later
+
+    def _due(self, receiver: str, most: int) -> tuple[list[Any], float | None]:
+        mine = _own(receiver=receiver, state="waiting")
         streams = {row.stream_id for row in self._store.rows(select(_TABLE.c.stream_id).where(mine).distinct())}
         mine &= _TABLE.c.stream_id.in_(self._sent_here(streams))  # those of others may be many
         rows = self._store.rows(select(_TABLE).where(mine).order_by(_TABLE.c.id).limit(LOOKED_AT))
@@ -95,23 +110,19 @@ class Outbox:
             seen.add(event)
         return due, min(later, default=None)
 
-    def delivered(self, rows: Iterable[Any]) -> None:
-        self._tried(rows, state="delivered", error=None, done_at=time.time())
-
-    def failed(self, rows: Iterable[Any], error: str, next_at: float) -> None:
-        self._tried(rows, error=error, next_at=next_at)
-
-    def give_up(self, rows: Iterable[Any], error: str) -> None:
-        self._tried(rows, state="undelivered", error=error, done_at=time.time())
+    def tried(self, rows: Iterable[Any], **values: Any) -> None:
+        """Count an attempt, and store what came of it."""
+        own, attempts = _TABLE.c.id.in_([row.id for row in rows]), _TABLE.c.attempts + 1
+        self._store.change(update(_TABLE).where(own).values({**values, "attempts": attempts}))
 
     def give_up_old(self, receiver: str, hours: float, error: str) -> int:
         """Give up on messages of a receiver that have waited longer than this; returns how many."""
         return self._give_up((_TABLE.c.receiver == receiver) & (_TABLE.c.since < time.time() - 3600 * hours), error)
 
-    def give_up_unknown(self) -> int:
-        """Give up on messages to receivers that are no longer configured; returns how many."""
-        gone = _TABLE.c.receiver.not_in([one.name for one in self._receivers])
-        return self._give_up(gone, "The receiver is no longer in cometad.toml.")
+    def give_up_unknown(self) -> None:
+        """Give up on messages to receivers that are no longer configured."""
+        gone = _TABLE.c.receiver.not_in([one.name for one in self.receivers])
+        self._give_up(gone, "The receiver is no longer in cometad.toml.")
 
     def _give_up(self, where: Any, error: str) -> int:
         values = {"state": "undelivered", "error": error, "done_at": time.time()}
@@ -121,15 +132,15 @@ class Outbox:
         """The delivered openings of events that are still open, to resend them."""
         events = schema.events
         same = (events.c.stream_id == _TABLE.c.stream_id) & (events.c.number == _TABLE.c.number)
-        mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "delivered") & (_TABLE.c.change == "opened")
+        mine = _own(receiver=receiver, state="delivered", change="opened")
         query = select(_TABLE).join(events, same).where(mine, events.c.closed_at.is_(None)).order_by(_TABLE.c.id)
         rows = self._store.rows(query)
-        mine_to_send = self._sent_here({row.stream_id for row in rows})
-        return [row for row in rows if row.stream_id in mine_to_send]
+        sent_here = self._sent_here({row.stream_id for row in rows})
+        return [row for row in rows if row.stream_id in sent_here]
 
     def _sent_here(self, streams: set[int]) -> set[int]:
         """The streams whose messages this process sends, rather than another one that shares the database."""
-        known = streams & self._names().keys()
+        known = self._streams.by_id(streams)
         return set(self._in_charge(known)) if known else set()
 
     def forget_old(self) -> None:
@@ -141,62 +152,49 @@ class Outbox:
 
     # -- people -----------------------------------------------------------------------------------------------------
 
-    def listed(self, state: str | None, receiver: str | None, limit: int) -> Sequence[Any]:
+    def listed(self, state: str | None, receiver: str | None, limit: int) -> list[DeliveryState]:
         query = select(_TABLE).where(_own(state=state, receiver=receiver)).order_by(_TABLE.c.id.desc()).limit(limit)
-        return self._store.rows(query)
+        rows = self._store.rows(query)
+        streams = self._streams.by_id({row.stream_id for row in rows})
+        return [
+            DeliveryState(
+                **row._mapping,
+                message=row.uid,
+                event=f"{row.stream_id}-{row.number}",
+                stream=streams[row.stream_id].name,
+                next_attempt=row.next_at if row.state == "waiting" else None,
+            )
+            for row in rows
+            if row.stream_id in streams
+        ]
 
     def exists(self, delivery: int) -> bool:
         return self._store.value(select(_TABLE.c.id).where(_TABLE.c.id == delivery)) is not None
 
     def counts(self) -> dict[tuple[str, str], int]:
+        """How many messages there are, by receiver and state."""
         query = select(_TABLE.c.receiver, _TABLE.c.state, func.count()).group_by(_TABLE.c.receiver, _TABLE.c.state)
         return {(receiver, state): count for receiver, state, count in self._store.rows(query)}
 
-    def retry(self, delivery: int | None = None, receiver: str | None = None) -> int:
+    def retry(self, **which: int | str) -> int:
         """Retry waiting and undelivered messages now: one delivery, or all of a receiver; returns how many."""
-        now, where = time.time(), (_TABLE.c.state != "delivered") & _own(id=delivery, receiver=receiver)
+        now, where = time.time(), (_TABLE.c.state != "delivered") & _own(**which)
         again = {"state": "waiting", "next_at": now, "since": now, "done_at": None}
         count = self._store.change(update(_TABLE).where(where).values(again))
         self.wake(True)
         return count
 
-    def _tried(self, rows: Iterable[Any], **values: Any) -> None:
-        own, attempts = _TABLE.c.id.in_([row.id for row in rows]), _TABLE.c.attempts + 1
-        self._store.change(update(_TABLE).where(own).values({**values, "attempts": attempts}))
+    # -- messages ---------------------------------------------------------------------------------------------------
 
+    def link(self, event: str) -> str:
+        return f"{self.url.rstrip('/')}/#/events/{event}"
 
-def _own(**values: int | str | None) -> Any:
-    return and_(true(), *(_TABLE.c[name] == value for name, value in values.items() if value is not None))
-
-
-def _delivery_row(receiver: str, stream_id: int, number: int, change: str, now: float) -> dict[str, Any]:
-    return {
-        "uid": uuid.uuid4().hex,
-        "receiver": receiver,
-        "stream_id": stream_id,
-        "number": number,
-        "change": change,
-        "state": "waiting",
-        "created": now,
-        "since": now,
-        "next_at": now,
-        "attempts": 0,
-    }
-
-
-class MessageWriter:
-    """Writes messages for rows of the outbox; explanations are computed here, outside the scoring thread."""
-
-    def __init__(self, store: Store, streams: Callable[[], dict[int, LiveStream]], link: Callable[[str], str]) -> None:
-        self._store, self._streams, self._link = store, streams, link
-        self._known: OrderedDict[tuple[Any, ...], tuple[MessageVariable, ...]] = OrderedDict()
-
-    def written(self, rows: Sequence[Any]) -> list[tuple[Any, EventMessage]]:
-        """Rows of the outbox with their messages; without those of deleted events or of other processes."""
-        streams, table = self._streams(), schema.events
+    def written(self, rows: Sequence[Any]) -> Messages:
+        """Rows with their messages; without those of deleted events or of other processes."""
+        streams, table = self._streams.by_id({row.stream_id for row in rows}), schema.events
         keys = [(row.stream_id, row.number) for row in rows]
         query = select(table).where(tuple_(table.c.stream_id, table.c.number).in_(keys))
-        events = {(event.stream_id, event.number): event for event in self._store.rows(query)}
+        events = {(event.stream_id, event.number): event for event in self._store.rows(query)} if rows else {}
         return [
             (row, self._message(row, events[key], streams[row.stream_id]))
             for row, key in zip(rows, keys, strict=True)
@@ -213,17 +211,22 @@ class MessageWriter:
             change=row.change,
             score=event.peak_score,
             variables=self._variables(event, found, stream),
-            link=self._link(event.id),
+            link=self.link(event.id),
         )
 
     def _variables(self, event: EventSummary, found: Any, stream: LiveStream) -> tuple[MessageVariable, ...]:
         key = (event.id, event.peak, event.closed_at)
-        variables = self._known.get(key)  # receivers ask concurrently, each in its own thread
+        variables = self._explained.get(key)  # receivers ask concurrently, each in its own thread
         if variables is None:
-            variables = self._known[key] = _variables_of(event, keep_explanation(self._store, stream, found))
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)
+            explanation = keep_explanation(self._store, stream, found)
+            variables = self._explained[key] = _variables_of(event, explanation)
+            while len(self._explained) > KEPT:
+                self._explained.popitem(last=False)
         return variables
+
+
+def _own(**values: int | str | None) -> Any:
+    return and_(true(), *(_TABLE.c[name] == value for name, value in values.items() if value is not None))
 
 
 def _variables_of(event: EventSummary, explained: Explained | None) -> tuple[MessageVariable, ...]:

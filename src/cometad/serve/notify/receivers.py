@@ -7,9 +7,11 @@ database anyway, so if a receiver is down for long, the oldest copies are droppe
 import asyncio
 import threading
 import time
+import uuid
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,15 +19,18 @@ import structlog
 
 from cometad.arrays import Floats
 from cometad.connect.contract import Lost, retry_wait
-from cometad.connect.out.message import EventMessage
-from cometad.connect.out.notifier import Notifier, Rejected
+from cometad.connect.out.message import EXAMPLE
+from cometad.connect.out.notifier import SCORE_WRITERS, Notifier, Rejected, notifier_of
 from cometad.connect.out.posting import RemoteWriter, ScoreSamples
-from cometad.errors import CometadError
+from cometad.errors import CometadError, ParameterError
 from cometad.serve.models import ReceiverState
-from cometad.serve.notify.outbox import MessageWriter, Outbox
+from cometad.serve.notify.outbox import Messages, Outbox
+from cometad.serve.regular import LoopThread
 from cometad.serve.scorer import FreshScores
-from cometad.serve.settings import NotifySettings
-from cometad.serve.storage.store import StorageError
+from cometad.serve.settings import NotifySettings, Settings, address
+from cometad.serve.storage.store import StorageError, Store
+from cometad.serve.stored_detectors import Missing
+from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.watching import Figures
 
 LONGEST_WAIT = 300.0  # seconds until a failed receiver of events is retried
@@ -36,13 +41,15 @@ SHORTEST_WAIT = 0.05
 MOST = 500_000  # scores that wait
 BATCH = 5000  # scores in a request
 GATHER = 1.0  # seconds
+FORGET_EVERY = 3600.0
+STOP_WITHIN = 5.0  # seconds for running requests when the service stops
 COUNTS = ("waiting", "delivered", "undelivered")  # messages or scores
 BAD_REQUEST = 400  # also Prometheus's response to a request with one sample that is too old: it accepts none
 
 _log = structlog.get_logger("cometad.serve")
 
 
-async def guarded(work: Coroutine[Any, Any, float | None]) -> float:
+async def _guarded(work: Coroutine[Any, Any, float | None]) -> float:
     """Do some work; returns how long to wait. An error affects neither others nor the next round."""
     try:
         return await work or 0.0
@@ -89,11 +96,9 @@ class EventReceiver(_Outgoing):
 
     gets, counted = "events", "deliveries"
 
-    def __init__(
-        self, settings: NotifySettings, notifier: Notifier, figures: Figures, outbox: Outbox, writer: MessageWriter
-    ) -> None:
+    def __init__(self, settings: NotifySettings, notifier: Notifier, figures: Figures, outbox: Outbox) -> None:
         super().__init__(settings, notifier, figures)
-        self._notifier, self._outbox, self._writer = notifier, outbox, writer
+        self._notifier, self._outbox = notifier, outbox
         self._refusals = Counter[int]()  # by delivery
         self._retry_at = 0.0  # next attempt after a failure
         self._resent = 0.0  # when open events were last resent, by `time.monotonic`
@@ -107,7 +112,7 @@ class EventReceiver(_Outgoing):
     async def run(self) -> None:
         try:
             while True:
-                wait = await guarded(self._round())
+                wait = await _guarded(self._round())
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), max(wait, SHORTEST_WAIT))
                 self._woken.clear()
@@ -117,29 +122,18 @@ class EventReceiver(_Outgoing):
     async def _round(self) -> float:
         """Send all due messages; returns how long to wait until the next round."""
         while True:
-            rows, later = await asyncio.to_thread(self._outbox.due, self.name, self._notifier.most)
-            if not rows:
-                break
-            written = await self._written(rows)
-            known = {row.id for row, _ in written}
-            if deleted := [row for row in rows if row.id not in known]:
-                await asyncio.to_thread(self._outbox.give_up, deleted, "The event was deleted.")
-            if not await self._send(written):
+            due, later = await asyncio.to_thread(self._outbox.due, self.name, self._notifier.most)
+            if not await (self._send(due) if due else self._resend()):
                 return self._retry_at - time.time()
-        if not await self._resend():
-            return self._retry_at - time.time()
+            if not due:
+                break
         waits = [LOOK_EVERY]
         waits += [] if later is None else [later - time.time()]
         waits += [] if self._notifier.resend is None else [self._notifier.resend / 4]
         return min(waits)
 
-    async def _written(self, rows: Sequence[Any]) -> list[tuple[Any, EventMessage]]:
-        return await asyncio.to_thread(self._writer.written, rows)
-
-    async def _send(self, written: Sequence[tuple[Any, EventMessage]]) -> bool:
+    async def _send(self, written: Messages) -> bool:
         """Send messages and record the results; returns whether the receiver is reachable."""
-        if not written:
-            return True
         rows = [row for row, _ in written]
         try:
             await self._notifier.send([message for _, message in written])
@@ -151,15 +145,18 @@ class EventReceiver(_Outgoing):
                 for one in written:
                     if not await self._send([one]):
                         return False
-                return True
-            await self._refused(rows[0], error)
+            else:
+                await self._refused(rows[0], error)
             return True
         self.accepted()
         for row in rows:
             self._refusals.pop(row.id, None)
-        await asyncio.to_thread(self._outbox.delivered, rows)
-        self.count("delivered", len(rows))
+        await self._tried(rows, "delivered", state="delivered", error=None, done_at=time.time())
         return True
+
+    async def _tried(self, rows: Sequence[Any], result: str, **values: Any) -> None:
+        await asyncio.to_thread(self._outbox.tried, rows, **values)
+        self.count(result, len(rows))
 
     def _unreachable(self, error: str) -> None:
         self.failed(error)
@@ -168,14 +165,13 @@ class EventReceiver(_Outgoing):
 
     async def _lost(self, rows: Sequence[Any], error: str) -> None:
         self._unreachable(error)
-        await asyncio.to_thread(self._outbox.failed, rows, error, self._retry_at)
+        await self._tried(rows, "failed", error=error, next_at=self._retry_at)
         old = await asyncio.to_thread(self._outbox.give_up_old, self.name, self.settings.give_up_hours, error)
-        self.count("failed", len(rows))
         if old:
-            self._given_up(old, error)
+            self.count("given_up", old)
+            self._log_given_up(old, error)
 
-    def _given_up(self, messages: int, error: str) -> None:
-        self.count("given_up", messages)
+    def _log_given_up(self, messages: int, error: str) -> None:
         _log.error("receiver given up", receiver=self.name, messages=messages, problem=error)
 
     async def _refused(self, row: Any, error: Exception) -> None:
@@ -188,14 +184,13 @@ class EventReceiver(_Outgoing):
             _log.warning("receiver failed", receiver=self.name, problem=reason)
         self.error = reason
         self._refusals[row.id] += 1
-        if self._refusals[row.id] >= REFUSALS:
-            del self._refusals[row.id]
-            await asyncio.to_thread(self._outbox.give_up, [row], reason)
-            self._given_up(1, reason)
-        else:
+        if self._refusals[row.id] < REFUSALS:
             next_at = time.time() + retry_wait(self._refusals[row.id] + 1, LONGEST_WAIT)
-            await asyncio.to_thread(self._outbox.failed, [row], reason, next_at)
-            self.count("failed", 1)
+            await self._tried([row], "failed", error=reason, next_at=next_at)
+        else:
+            del self._refusals[row.id]
+            await self._tried([row], "given_up", state="undelivered", error=reason, done_at=time.time())
+            self._log_given_up(1, reason)
 
     async def _resend(self) -> bool:
         """Resend open events to a receiver that needs it; returns whether it is reachable."""
@@ -204,7 +199,8 @@ class EventReceiver(_Outgoing):
             return True
         rows = await asyncio.to_thread(self._outbox.still_open, self.name)
         for first in range(0, len(rows), self._notifier.most):
-            written = await self._written(rows[first : first + self._notifier.most])
+            part = rows[first : first + self._notifier.most]
+            written = await asyncio.to_thread(self._outbox.written, part)
             try:
                 if written:
                     await self._notifier.send([message for _, message in written])
@@ -309,3 +305,96 @@ def _is_open(scores: FreshScores) -> Floats:
         stop = np.inf if event.state == "open" or event.stop_time is None else event.stop_time
         found[(scores.ats >= start) & (scores.ats <= stop)] = 1.0
     return found
+
+
+def notifiers_of(notify: Sequence[NotifySettings]) -> dict[str, Notifier]:
+    found: dict[str, Notifier] = {}
+    names = [one.name for one in notify]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ParameterError(f"Two receivers have the name {twice!r}. Give each [[notify]] table its own.")
+    for one in notify:
+        to = one.destination()
+        found[one.name] = RemoteWriter(to) if to.address.scheme in SCORE_WRITERS else notifier_of(to)
+    return found
+
+
+class Notifications:
+    """Sends to the configured receivers: `told` of events by their names, and `copies` of scores."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        notifiers: dict[str, Notifier],
+        streams: StoredStreams,
+        figures: Figures,
+        in_charge: Callable[[Collection[int]], Collection[int]],
+    ) -> None:
+        of_events = [one for one in settings.notify if not isinstance(notifiers[one.name], RemoteWriter)]
+        url = settings.public_url or address(settings.host, settings.port)
+        self.outbox = Outbox(store, of_events, streams, in_charge, url)
+        self.told: dict[str, EventReceiver] = {}
+        self.copies: list[ScoreReceiver] = []
+        for one in settings.notify:
+            to = notifiers[one.name]
+            if isinstance(to, RemoteWriter):
+                self.copies.append(ScoreReceiver(one, to, figures))
+            else:
+                self.told[one.name] = EventReceiver(one, to, figures, self.outbox)
+        self._thread = LoopThread("cometad-deliveries", self._sending)
+        figures.watch_deliveries(self.outbox.counts)
+
+    def start(self) -> None:
+        self.outbox.give_up_unknown()
+        if self.told or self.copies:
+            self.outbox.wake = lambda asked: self._thread.call(self._wake, asked)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sending; unsent messages wait for the next start."""
+        self._thread.stop(STOP_WITHIN)
+
+    def _sending(self) -> list[Coroutine[Any, Any, Any]]:
+        copying = [_guarded(one.run()) for one in self.copies]
+        return [*(one.run() for one in self.told.values()), *copying, self._forget()]
+
+    def _wake(self, asked: bool) -> None:
+        for receiver in self.told.values():
+            receiver.wake(asked)
+
+    async def _forget(self) -> None:
+        while True:
+            await _guarded(asyncio.to_thread(self.outbox.forget_old))
+            await asyncio.sleep(FORGET_EVERY)
+
+    # -- people -----------------------------------------------------------------------------------------------------
+
+    def receivers(self) -> list[ReceiverState]:
+        counts = self.outbox.counts()
+        told = [one.state_with(*(counts.get((one.name, state), 0) for state in COUNTS)) for one in self.told.values()]
+        return told + [one.state_with(one.waiting, one.written, one.lost) for one in self.copies]
+
+    async def send_example(self, receiver: str) -> None:
+        """Send an example to a receiver now, ahead of waiting messages; raises `Lost` or `Rejected`."""
+        notifier = notifier_of(self._receiver(receiver).settings.destination())
+        now = time.time()
+        example = replace(EXAMPLE, id=uuid.uuid4().hex, link=self.outbox.link(EXAMPLE.event), opened_at=now)
+        try:
+            await notifier.send([replace(example, start_time=now, stop_time=now)])
+        finally:
+            await notifier.close()
+
+    def retry_one(self, delivery: int) -> int:
+        """Retry an undelivered message; returns 0 if it was delivered meanwhile."""
+        if not self.outbox.exists(delivery):
+            raise Missing(f"There is no delivery {delivery}.")
+        return self.outbox.retry(id=delivery)
+
+    def retry_all(self, receiver: str) -> int:
+        return self.outbox.retry(receiver=self._receiver(receiver).name)
+
+    def _receiver(self, name: str) -> EventReceiver:
+        if name not in self.told:
+            raise Missing(f"There is no receiver {name!r} of events. Add a [[notify]] table for it to cometad.toml.")
+        return self.told[name]
