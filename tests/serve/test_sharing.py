@@ -452,7 +452,7 @@ def cut(service):
     )
     with service.store.write() as connection:
         pid = connection.execute(holder, {"locks": LOCKS, "id": service.members.id}).scalar_one()
-        connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        connection.execute(text("SELECT pg_terminate_backend(:pid, 60000)"), {"pid": pid})  # once it has ended
 
 
 def test_a_process_without_its_lock_loses_its_streams_and_writes_nothing_more(pair, pump):
