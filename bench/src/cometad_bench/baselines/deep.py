@@ -123,7 +123,7 @@ class DeepBaseline(Baseline):
             self.network_ = self._network(scaled.shape[1]).to(self.device)
             self._train(learned, held_out)
             self.network_.eval()
-            self.network_.after_training(self._batches(held_out or learned))
+            self.network_.after_training((held_out or learned).batches(self._at_once, self.device))
 
     def _train(self, learned: WindowSource, held_out: WindowSource | None) -> None:
         network, limits = self.network_, {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
@@ -149,18 +149,34 @@ class DeepBaseline(Baseline):
 
     @property
     def _at_once(self) -> int:
-        return windows_at_once(int(self.window_bytes_[0]), self.device)
+        available = CUDA_SHARE * _memory(self.device) if self.device.startswith("cuda") else CPU_BYTES
+        return max(1, int(available // max(1, int(self.window_bytes_[0]))))
 
     def _measured(self, variables: int) -> int:
-        """The training memory of one window in bytes; refused if even one does not fit."""
+        """The training memory of one window in bytes; refused if that and the parameters do not fit."""
         with torch.device("meta"):  # shapes only, nothing is allocated
             network = self._network(variables)
             window = torch.zeros(1, self.window, self._feature_count(variables))
-        with Activations() as kept:
+        kept: dict[int, Tensor] = {}  # for the backward pass, without views and parameters
+
+        def keep(tensor: Tensor) -> Tensor:
+            whole = tensor if tensor._base is None else tensor._base
+            if not isinstance(whole, nn.Parameter):
+                kept[id(whole)] = whole
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             network.loss(window, 1)
-        what = f"A {type(self).__name__} on {variables} variables with a window of {self.window}"
-        check_fits(parameter_count(network), kept.bytes, self.device, what)
-        return kept.bytes
+        window_bytes = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+        parameters, total = parameter_count(network), _memory(self.device)
+        needed = parameters * BYTES_PER_PARAMETER + window_bytes
+        if needed > total:
+            raise ParameterError(
+                f"A {type(self).__name__} on {variables} variables with a window of {self.window} has {parameters:,} "
+                f"parameters and needs about {needed / 2**30:,.1f} GiB of memory, but there are only "
+                f"{total / 2**30:,.1f} GiB. Use fewer variables, a shorter window or smaller layers."
+            )
+        return window_bytes
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
@@ -168,7 +184,7 @@ class DeepBaseline(Baseline):
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         features = self._features(scaled, series, training=False)
         starts = window_starts(len(features), self.window, self.window)
-        batches = self._batches(self._source(features, starts))
+        batches = self._source(features, starts).batches(self._at_once, self.device)
         with torch_alone():  # the last bit of a score depends on the number of threads
             per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
         scores = np.empty(len(features))
@@ -178,11 +194,6 @@ class DeepBaseline(Baseline):
 
     def _source(self, features: Floats32, starts: NDArray[np.int64]) -> WindowSource:
         return WindowSource(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
-
-    def _batches(self, source: WindowSource) -> Iterator[Tensor]:
-        for begin in range(0, source.count, self._at_once):
-            chosen = np.arange(begin, min(begin + self._at_once, source.count))
-            yield torch.as_tensor(source.cut(chosen), device=self.device)
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -195,46 +206,6 @@ class DeepBaseline(Baseline):
 
 def parameter_count(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
-
-
-class Activations:
-    """Counts the bytes a forward pass keeps for the backward pass. On the "meta" device this allocates nothing."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, Tensor] = {}
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._count, lambda tensor: tensor)
-
-    def __enter__(self) -> "Activations":
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hooks.__exit__()
-
-    @property
-    def bytes(self) -> int:
-        """The bytes kept so far, without views and parameters."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._kept.values())
-
-    def _count(self, tensor: Tensor) -> Tensor:
-        whole = tensor if tensor._base is None else tensor._base
-        if not isinstance(whole, nn.Parameter):
-            self._kept[id(whole)] = whole
-        return tensor
-
-
-def windows_at_once(window_bytes: int, device: str) -> int:
-    available = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
-    return max(1, int(available // max(1, window_bytes)))
-
-
-def check_fits(parameters: int, activations: int, device: str, what: str) -> None:
-    needed, total = parameters * BYTES_PER_PARAMETER + activations, _memory(device)
-    if needed > total:
-        raise ParameterError(
-            f"{what} has {parameters:,} parameters and needs about {needed / 2**30:,.1f} GiB of memory, but "
-            f"there are only {total / 2**30:,.1f} GiB. Use fewer variables, a shorter window or smaller layers."
-        )
 
 
 def _memory(device: str) -> int:

@@ -1,7 +1,7 @@
 """The training loop of the deep baselines: groups of parameters with losses of their own, and early stopping."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,10 @@ class WindowSource:
 
     count: int
     cut: Callable[[NDArray[np.int64]], NDArray[np.float32] | Tensor]  # indices (window,) -> (window, time, variable)
+
+    def batches(self, size: int, device: torch.device | str) -> Iterator[Tensor]:
+        for begin in range(0, self.count, size):
+            yield torch.as_tensor(self.cut(np.arange(begin, min(begin + size, self.count))), device=device)
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,8 @@ class Validation:
         network.eval()
         total = 0.0
         with seeded(self._seed, device):  # a loss that draws noise must draw the same noise in every epoch
-            for begin in range(0, count, self._at_once):
-                chosen = np.arange(begin, min(begin + self._at_once, count))
-                windows = torch.as_tensor(self._source.cut(chosen), device=device)
-                total += float(self._loss(windows, self._epoch)) * len(chosen) / count
+            for windows in self._source.batches(self._at_once, device):
+                total += float(self._loss(windows, self._epoch)) * len(windows) / count
         network.train()
         return total
 
