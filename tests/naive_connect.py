@@ -7,8 +7,8 @@ from fractions import Fraction
 class NaiveTable:
     """Keeps every value; see `cometad.connect.tags.TagTable` for the rules."""
 
-    def __init__(self, names, period, patience, hold):
-        self.names, self.period, self.patience, self.hold = names, Fraction(round(period * 1e6)), patience, hold
+    def __init__(self, names, period, hold):
+        self.names, self.period, self.hold = names, Fraction(round(period * 1e6)), hold
         self.values = []  # (name, time in microseconds, value), in order of arrival
         self.next = self.first = None
 
@@ -31,7 +31,7 @@ class NaiveTable:
     def _is_complete(self, number):
         edge = number * self.period
         everyone = all(any(moment > edge for who, moment, _ in self.values if who == name) for name in self.names)
-        return everyone or any(moment > edge + self.patience * self.period for _, moment, _ in self.values)
+        return everyone or any(moment > edge + 2 * self.period for _, moment, _ in self.values)
 
     def _rows(self, last):
         rows = []

@@ -19,6 +19,7 @@ from cometad.comet import REMOVED
 from cometad.data import ForwardFill, Interpolate, ScoreMeasured
 from cometad.errors import CometadError, InputError, ModelFileError, NotFittedError, ParameterError
 from cometad.registry import register
+from cometad.saving import saved_state
 from cometad.views import Balance, Forecast, Patterns
 from contract import is_a_sentence, saved, waves
 from own_views import Level, NamelessLevel
@@ -263,9 +264,9 @@ def test_an_excluded_fault_has_no_influence_on_what_is_learned():
         states.append(Comet(trim=False).fit(dirty, exclude=[(200, 205)]))
     for other in states[1:]:
         assert other.threshold_ == states[0].threshold_
-        assert {name: array.tobytes() for name, array in other._state().items()} == {
-            name: array.tobytes() for name, array in states[0]._state().items()
-        }
+        assert [array.tobytes() for array in saved_state(other, Comet.saved).values()] == [
+            array.tobytes() for array in saved_state(states[0], Comet.saved).values()
+        ]
 
 
 def test_a_gross_fault_in_the_training_series_is_left_out_and_listed():

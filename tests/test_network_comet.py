@@ -2,7 +2,7 @@
 
 import pytest
 
-from cometad import NetworkComet, Quantile, detector, network_comet
+from cometad import NetworkComet, Quantile, detector, network_comet, saved_detector
 from cometad.network import NoAdaptation, OneCycle
 from contract import FRESH, NORMAL
 
@@ -33,7 +33,7 @@ def test_a_fit_builds_one_scorer(counted):
 
 def test_streams_of_one_detector_hash_its_state_once(counted):
     fitted = small().fit(NORMAL)
-    hashed = counted(NetworkComet, "_scoring_state")
+    hashed = counted(saved_detector, "saved_state")
     snapshots = {fitted.stream().snapshot() for _ in range(5)}
     assert len(hashed) == 1
     assert len(snapshots) == 1

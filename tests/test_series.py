@@ -20,30 +20,24 @@ def timed(minutes):
 
 
 @given(minutes=st.lists(st.integers(0, 9), min_size=1, max_size=12), last=st.none() | st.integers(0, 9))
-def test_a_chunk_is_filtered_like_single_readings(minutes, last):
-    series, chunk, single = timed(minutes), Order("drop"), Order("drop")
-    for order in (chunk, single):
-        order.take(None if last is None else timed([last]).times[0])
-    kept = []
-    for step, time in enumerate(series.times):
-        if single.admits(time, "Late."):
-            single.take(time)
-            kept.append(step)
-    sifted = chunk.on_time(series)
-    assert sifted.values[:, 0].tolist() == kept
-    assert chunk.dropped == 0  # a query changes nothing
-    assert single.dropped == len(minutes) - len(kept)
-    if single.dropped:
-        order = Order()
-        order.take(chunk.last)
+def test_of_a_chunk_only_readings_after_all_before_them_are_kept(minutes, last):
+    known = None if last is None else timed([last]).times[0]
+    kept = [
+        step
+        for step, minute in enumerate(minutes)
+        if all(minute > other for other in [-1 if last is None else last, *minutes[:step]])
+    ]
+    order = Order("drop", known)
+    assert order.on_time(timed(minutes)).values[:, 0].tolist() == kept
+    assert order == Order("drop", known)  # a query changes nothing
+    if len(kept) < len(minutes):
         with pytest.raises(InputError, match=r"appears twice|is earlier than the one before it"):
-            order.on_time(series)
+            Order("refuse", known).on_time(timed(minutes))
 
 
 @given(minutes=st.lists(st.integers(0, 9), min_size=1, max_size=12))
 def test_without_increasing_only_the_last_time_counts(minutes):
-    order = Order("drop")
-    order.take(timed([4]).times[0])
+    order = Order("drop", timed([4]).times[0])
     assert order.on_time(timed(minutes), increasing=False).values[:, 0].tolist() == [
         step for step, minute in enumerate(minutes) if minute > 4
     ]
@@ -63,14 +57,6 @@ def test_a_missing_time_is_refused_under_every_rule():
             Order(late).on_time(series)
 
 
-def test_a_late_reading_is_refused_with_the_given_wording():
-    order = Order()
-    order.take(5.0)
-    with pytest.raises(InputError, match=r'^Line 7 is late\. Send .*pass late="drop"\.$'):
-        order.admits(5.0, "Line 7 is late.")
-    assert order.admits(5.5, "Line 7 is late.")
-
-
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ParameterError, match="Unknown rule for late readings 'keep'"):
         Order("keep")
@@ -88,6 +74,12 @@ def test_integers_of_every_type_are_exact_or_refused(dtype):
     bad = pl.DataFrame({"flow": pl.Series([*values[:2], type(values[0])(LARGE)], dtype=dtype)})
     with pytest.raises(InputError, match=f"Column 'flow' has {LARGE} at time step 2, an integer too large to be exact"):
         as_series(bad)
+
+
+def test_a_missing_cell_does_not_hide_an_integer_that_a_float_would_round():
+    for frame in (pl.DataFrame({"flow": [None, LARGE]}), pd.DataFrame({"flow": pd.array([None, LARGE], "Int64")})):
+        with pytest.raises(InputError, match=f"Column 'flow' has {LARGE} at time step 1"):
+            as_series(frame, missing=True)
 
 
 def test_decimals_are_rounded_as_numbers_with_a_point_are(tmp_path):

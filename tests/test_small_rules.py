@@ -6,7 +6,6 @@ import pytest
 from cometad.connect.address import Address
 from cometad.connect.out.message import moment_of
 from cometad.connect.prometheus import history
-from cometad.data.cells import parse_number
 from cometad.errors import ParameterError
 from cometad.fleet.jobs import problem
 from cometad.fleet.overview import EntityLine, worst_first
@@ -14,8 +13,8 @@ from cometad.fleet.pooling import candidates, correlations
 from cometad.fleet.processes import death
 from cometad.progress import in_words
 from cometad.report.axes import AsinhAxis, LinearAxis, TimeAxis, duration, format_number, score_axis
-from cometad.report.draw import rounded
 from cometad.report.gather import trimmed_sentence
+from cometad.report.html import rounded
 from cometad.serve.api.guards import Rates, moment
 from cometad.serve.fleet_streams import stream_name
 from cometad.serve.live_stream import seconds_of, top_of
@@ -102,12 +101,6 @@ def test_a_bad_setting_is_refused_in_one_sentence():
 )
 def test_a_time_outside_the_calendar_is_shown_as_a_number(seconds, shown):
     assert moment_of(seconds) == shown
-
-
-@pytest.mark.parametrize("cell", ["1_000", "٣"])
-def test_a_number_that_only_python_reads_is_no_number(cell):
-    with pytest.raises(ValueError, match=cell):
-        parse_number(cell)
 
 
 def test_a_history_of_too_many_steps_is_refused():

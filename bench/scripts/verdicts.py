@@ -36,6 +36,7 @@ from cometad.datasets.dataset import Dataset
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import InputError
 from cometad.scoring import signatures
+from cometad.views.panel import score_series
 from cometad.views.trim import stretches
 from cometad_bench.datasets.readers import load
 from cometad_bench.split import part_of
@@ -280,10 +281,11 @@ def taught_scores(
     signatures.PARTS = parts
     if taught is detector:
         return scores
-    panel = taught.panel_
+    panel, checked = taught.panel_, taught._checked(series)
     margin = panel.signatures.margin * (settings.margin / signatures.MARGIN)
-    taught.panel_ = replace(panel, signatures=replace(panel.signatures, margin=margin, factor=settings.factor))
-    return np.concatenate([scores[:cut], taught.step_scores(series).alerts[cut:]])
+    panel = replace(panel, signatures=replace(panel.signatures, margin=margin, factor=settings.factor))
+    found = score_series(panel, taught.adaptation, taught._scaled(checked), checked.imputed)
+    return np.concatenate([scores[:cut], found.alerts[cut:]])
 
 
 def learned(detector: Comet, series: np.ndarray, event: Event) -> Comet:

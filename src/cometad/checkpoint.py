@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -97,25 +97,13 @@ def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -
     return from_bytes(content, kind, f"'{path}'", needs)
 
 
-def kind_of(path: str | os.PathLike[str]) -> str:
-    """The name of the class saved in a file; empty if it is not a checkpoint."""
+def kind_of(saved: str | os.PathLike[str] | bytes) -> str:
+    """The name of the class saved in a file or in bytes; empty if there is no checkpoint."""
     try:
-        with Path(path).open("rb") as file:
-            return _kind_in(file)
-    except OSError:
-        return ""
-
-
-def kind_in(content: bytes) -> str:
-    """The name of the class saved in bytes; empty if they are no checkpoint."""
-    return _kind_in(io.BytesIO(content))
-
-
-def _kind_in(file: BinaryIO) -> str:
-    try:
-        size = int.from_bytes(file.read(8), "little")
-        return _kind(_header(file.read(min(size, LONGEST_HEADER))))
-    except _INVALID:
+        with io.BytesIO(saved) if isinstance(saved, bytes) else Path(saved).open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            return _kind(_header(file.read(min(size, LONGEST_HEADER))))
+    except (OSError, *_INVALID):
         return ""
 
 

@@ -1,10 +1,10 @@
 """Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
 import copy
-import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.budget import Budget
 from cometad.alerting.verdicts import Verdict, restored_verdict
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.prepare import Likely, Trends, fit_scaling
@@ -28,9 +28,9 @@ from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, refusing, require, strategy
 from cometad.progress import show_progress
-from cometad.saving import Table, array, arrays, each, fact, part_of, require_state, value, with_part
-from cometad.scoring.scores import StepScores, checked_tails
-from cometad.scoring.signatures import MARGIN, Signature, Signatures, packed, unpacked
+from cometad.saving import Table, array, arrays, each, fact, parts, require_state, value
+from cometad.scoring.scores import StepScores, Tails, check_tails
+from cometad.scoring.signatures import MARGIN, Signature, Signatures, signatures
 from cometad.series import Series
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
@@ -47,12 +47,11 @@ from cometad.views.trim import (
     times_of,
     unusable,
 )
-from cometad.views.view import View
+from cometad.views.view import FittedView, View
 
 if TYPE_CHECKING:
     from cometad.network_comet import NetworkComet
 
-LEARNED = "normal"  # prefix of the arrays that `learn_normal` adds
 MOST_SMOOTHED = 1_000_000  # time steps
 MOST_POOLED = 1_000  # a power mean with this exponent is the maximum
 MOST_LEARNED = 1_000  # verdicts of a detector: each makes unusual time steps slower to score
@@ -130,10 +129,14 @@ class Comet(Detector):
     can_stream = can_explain = can_adapt = can_take_verdicts = can_export = True
     without_adaptation = KeepFitted()
     saved: ClassVar[Table] = {
+        "view": parts("views_", attrgetter("views")),
+        "tails.alert": array("alert_tails_", "view", len(Tails._fields), "variable"),
+        "tails.ranking": array("ranking_tails_", "view", len(Tails._fields), "variable"),
         "level": array("level_", len(Level._fields), "variable", pack=np.stack, make=lambda own: Level(*own)),
         "bands": array("bands_", "view", "variable", unknown=True),
         "trends": value("trends_", arrays(gain=_EACH, usual=_EACH, far=_EACH), Trends, Trends.check_state),
         "likely": value("likely_", arrays(center=_EACH, precision=2 * _EACH), Likely, Likely.check_state),
+        "normal": signatures("normal_"),  # what `learn_normal` adds
     }
     saved_facts: ClassVar[Table] = {
         "trimmed": fact("trimmed_", each(restored_stretch), pack=each(list)),
@@ -142,7 +145,9 @@ class Comet(Detector):
     }
     _training_need = "four windows of the longest view"
 
-    panel_: Panel
+    views_: tuple[FittedView, ...]
+    alert_tails_: Floats  # (view, 3, variable)  tails of the errors
+    ranking_tails_: Floats  # (view, 3, variable)  tails of the errors averaged over the windows that cover a time step
     level_: Level
     likely_: Likely
     bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
@@ -151,6 +156,7 @@ class Comet(Detector):
         None  # of their first and last readings, if the training series had times
     )
     verdicts_: tuple[Verdict, ...] = ()
+    normal_: tuple[Signature, ...] = ()  # of the verdicts
 
     @refusing(REMOVED)
     def __init__(
@@ -222,22 +228,21 @@ class Comet(Detector):
             series = replace(series, values=self.trends_(series.values, series.imputed))
         scaled, usable, found = self._cross_fit(series)
         if self.trim:
-            trimmed = find_misfits(found, self.views, clipped(scaled), usable, series.imputed, series.names)
+            trimmed = find_misfits(found, self.views, series.names)
             if trimmed:
                 self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
                 scaled, usable, found = self._cross_fit(series)
         self.trimmed_times_ = times_of(self.trimmed_, series.times)
-        rows = clipped(scaled)
-        views = fit_views(self.views, rows, usable, self.seed)
-        self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
-        self.verdicts_ = ()
-        self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found.folds, rows, usable)
+        self.views_ = fit_views(self.views, found.rows, usable, self.seed)
+        self.alert_tails_, self.ranking_tails_ = found.alert, found.ranking
+        self.verdicts_ = self.normal_ = ()
+        self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found)
         self.likely_ = Likely.fit(scaled, usable)
         self.decision_scores_, _, imputed = self._step_scores(self.substituted(scaled, series.doubtful), series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
         self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
-        self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling)
+        self.alert_scores_ = score_folds(found, self.pooling)
         self._fit_threshold()
         return self
 
@@ -246,7 +251,11 @@ class Comet(Detector):
         usable = ~unusable(self.trimmed_, len(series))
         if series.doubtful is not None:
             usable &= ~series.doubtful.any(axis=1)
-        self._check_usable(usable, series)
+        if usable.sum() < self._least_training_rows():
+            raise InputError(
+                f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
+                f"({self._least_training_rows()}). Exclude less or pass a longer series."
+            )
         self.scaling_ = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
         scaled = self.scaling_(series.values)
         with show_progress("block", self.verbose) as report:
@@ -258,15 +267,11 @@ class Comet(Detector):
     def _stream(self, adaptation: LevelAdaptation | None, alerts: Alerts, late: str) -> Stream:
         adaptation = adaptation or self.adaptation
         check({"adaptation": adaptation}, RULES)
-        fingerprint = hashlib.sha256(self._identity() + repr((adaptation, alerts)).encode()).hexdigest()[:16]
-        return Stream(
-            self,
-            lambda: ViewsRun(self.panel_, adaptation),
-            alerts,
-            fingerprint,
-            late=late,
-            verdicts=lambda run: Verdicts(run, self._signatures(), self.names_),
-        )
+        return Stream(self, adaptation, alerts, late)
+
+    def open_run(self, adaptation: LevelAdaptation) -> tuple[ViewsRun, Verdicts]:
+        run = ViewsRun(self.panel_, adaptation)
+        return run, Verdicts(run, self._signatures(), self.names_)
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
         """A function that explains events of one series, which is checked only once."""
@@ -310,7 +315,7 @@ class Comet(Detector):
             raise InputError(f"Nothing in the time steps {start} to {stop} is unusual enough to learn from.")
         number = max((verdict.number for verdict in self.verdicts_), default=0) + 1
         verdict = Verdict(number, start, stop, "normal", tuple(self.names_[i] for i in found.worst()))
-        return self._with_verdicts((*self.verdicts_, verdict), (*self._signatures().normal, found))
+        return self._with_verdicts((*self.verdicts_, verdict), (*self.normal_, found))
 
     def without_verdict(self, number: int) -> Self:
         """A copy without one of the verdicts in `verdicts_`.
@@ -328,17 +333,15 @@ class Comet(Detector):
         if len(kept) == len(self.verdicts_):
             known = ", ".join(str(verdict.number) for verdict in self.verdicts_) or "none"
             raise InputError(f"There is no verdict {number!r} to take back; this detector has {known}.")
-        normal = self._signatures().normal
-        return self._with_verdicts(tuple(self.verdicts_[k] for k in kept), tuple(normal[k] for k in kept))
+        return self._with_verdicts(tuple(self.verdicts_[k] for k in kept), tuple(self.normal_[k] for k in kept))
 
     def _with_verdicts(self, verdicts: tuple[Verdict, ...], normal: tuple[Signature, ...]) -> Self:
         other = copy.copy(self)
-        other.verdicts_, other._digest = verdicts, None
-        other.panel_ = replace(self.panel_, signatures=replace(self._signatures(), normal=normal) if normal else None)
+        other.verdicts_, other.normal_, other._digest = verdicts, normal, None
         return other
 
     def _signatures(self) -> Signatures:
-        return self.panel_.signatures or Signatures(MARGIN * self.level_.deviation)
+        return Signatures(MARGIN * self.level_.deviation, self.normal_)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
@@ -360,14 +363,12 @@ class Comet(Detector):
     def _least_training_rows(self) -> int:
         return FOLDS * max(view.min_rows for view in self.views)
 
-    def _check_usable(self, usable: Flags, series: Series) -> None:
-        if usable.sum() < self._least_training_rows():
-            raise InputError(
-                f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
-                f"({self._least_training_rows()}). Exclude less or pass a longer series."
-            )
-
     # -- scoring ----------------------------------------------------------------------------------------------------
+
+    @property
+    def panel_(self) -> Panel:
+        tails, excused = (self.alert_tails_, self.ranking_tails_), self._signatures() if self.normal_ else None
+        return Panel(self.views_, *tails, self.pooling, tuple(self.smoothing), excused)
 
     def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
         """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others."""
@@ -379,34 +380,18 @@ class Comet(Detector):
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
         return score_series(self.panel_, self.adaptation, scaled, series.imputed)
 
-    # -- state ------------------------------------------------------------------------------------------------------
-
-    def _state(self) -> dict[str, Array]:
-        state = super()._state() | {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
-        for v, view in enumerate(self.panel_.views):
-            state |= with_part(f"view.{v}", view.state())
-        return state | with_part(LEARNED, packed(self._signatures().normal))
-
     def _check_state(self) -> None:
+        for v, view in enumerate(self.views_):
+            same = getattr(view, "width", self.n_features_in_) == self.n_features_in_
+            require_state(same, f"its view {v} was fitted on another number of variables")
+        check_tails(self.alert_tails_, "tails.alert")
+        check_tails(self.ranking_tails_, "tails.ranking")
+        require_state(bool((self.level_.deviation > 0).all()), "its array 'level' has no positive deviations")
         times = self.trimmed_times_
         same = times is None or len(times) == len(self.trimmed_)
         require_state(same, "its 'trimmed_times' are not those of its stretches")
         require_state(len(self.verdicts_) <= MOST_LEARNED, "it has too many verdicts")
-
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        fitted, width = [], self.n_features_in_
-        for v, view in enumerate(self.views):
-            fitted.append(view.restore(part_of(state, f"view.{v}")))
-            same = getattr(fitted[-1], "width", width) == width
-            require_state(same, f"its view {v} was fitted on another number of variables")
-        super()._take_state(state)
-        require_state(bool((self.level_.deviation > 0).all()), "its array 'level' has no positive deviations")
-        alert, ranking = (checked_tails(state, f"tails.{name}", len(fitted), width) for name in ("alert", "ranking"))
-        self.panel_ = Panel(tuple(fitted), alert, ranking, self.pooling, tuple(self.smoothing))
-        normal = unpacked(part_of(state, LEARNED), len(fitted), width)
-        require_state(len(normal) == len(self.verdicts_), "its verdicts have no signatures")
-        if normal:
-            self.panel_ = replace(self.panel_, signatures=replace(self._signatures(), normal=tuple(normal)))
+        require_state(len(self.normal_) == len(self.verdicts_), "its verdicts have no signatures")
 
 
 def _network_comet(user: str) -> Any:

@@ -21,8 +21,10 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba import types
 from numba.core import event
 from numba.core.caching import FunctionCache
+from numba.extending import models, register_model
 from threadpoolctl import threadpool_limits
 
 from cometad.errors import ParameterError
@@ -78,6 +80,18 @@ class _FolderCache(FunctionCache):
 def _fingerprint(folder: Path) -> str:
     sources = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in sorted(folder.glob("*.py")))
     return hashlib.sha256(sources).hexdigest()
+
+
+def vector_type(name: str, vector: Any) -> Any:
+    """A numba type for values that are vectors of LLVM, which intrinsics return."""
+    kind = type(name, (types.Type,), {})
+
+    @register_model(kind)
+    class VectorModel(models.PrimitiveModel):
+        def __init__(self, manager: Any, kind: Any) -> None:
+            super().__init__(manager, kind, vector)  # type: ignore[no-untyped-call]
+
+    return kind(name)
 
 
 class _CompileAnnouncer(event.Listener):

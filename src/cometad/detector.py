@@ -22,11 +22,12 @@ from cometad.data.quality import Statistics
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import Rule, choice, device, integer, number, share_or_count, strategy, with_field
 from cometad.saved_detector import SavedDetector
-from cometad.scoring.scores import StepScores
+from cometad.scoring.scores import ScoringRun, StepScores
 from cometad.series import Series, as_series, check_length, check_like
 
 if TYPE_CHECKING:
     from cometad.explain.reasons import Explanation
+    from cometad.live.event_verdicts import Verdicts
     from cometad.live.stream import Stream
 
 
@@ -257,6 +258,10 @@ class Detector(SavedDetector):
 
     def _stream(self, adaptation: Any, alerts: Alerts, late: str) -> "Stream":
         raise self._cannot("score a stream", "decision_function")
+
+    def open_run(self, adaptation: Any) -> "tuple[ScoringRun, Verdicts | None]":
+        """What scores the readings of a stream, and the verdicts on its events, if the detector takes any."""
+        raise NotImplementedError
 
     def explain(self, X: object, event: object, *, context: int = 32) -> "Explanation":
         """Attribute the score of an event, a time, a time step or a pair (start, stop) to variables; see `can_explain`.

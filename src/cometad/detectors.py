@@ -3,7 +3,7 @@
 import os
 
 from cometad.baselines import BASELINES
-from cometad.checkpoint import kind_in, kind_of
+from cometad.checkpoint import kind_of
 from cometad.detector import Detector
 from cometad.lazy import LazyTable
 
@@ -32,5 +32,5 @@ def load(path: str | os.PathLike[str]) -> Detector:
 
 def load_bytes(content: bytes, source: str = "This") -> Detector:
     """Load a detector of any class from the bytes of a saved file; `source` names them in an error."""
-    name = DETECTORS.name_of(kind_in(content)) or "comet"
+    name = DETECTORS.name_of(kind_of(content)) or "comet"
     return DETECTORS[name].from_bytes(content, source)

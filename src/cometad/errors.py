@@ -140,12 +140,7 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
 
 
 def imported_for(user: str, module: str) -> ModuleType:
-    """Import a module, or raise an error that says who needs a package that is not installed.
-
-    >>> from cometad.errors import imported_for
-    >>> imported_for("Comet.paper()", "json").__name__
-    'json'
-    """
+    """Import a module, or raise an error that says who needs a package that is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -155,36 +150,19 @@ def imported_for(user: str, module: str) -> ModuleType:
 
 
 def missing_extra(user: str, package: str) -> MissingExtraError:
-    """The error for an optional package that is not installed.
-
-    >>> from cometad.errors import missing_extra
-    >>> missing_extra("NetworkComet", "torch").name
-    'torch'
-    """
+    """The error for an optional package that is not installed."""
     error = MissingExtraError(missing_for(user, package))
     error.name = package  # as in the error of Python
     return error
 
 
 def missing_for(user: str, package: str) -> str:
-    """The message for an optional package that is not installed.
-
-    >>> from cometad.errors import missing_for
-    >>> missing_for("Comet.paper()", "torch")
-    "Comet.paper() needs torch. Install it with pip install 'cometad[torch]'."
-    """
+    """The message for an optional package that is not installed."""
     return f"{user} needs {package}. Install it with pip install 'cometad[{OPTIONAL[package]}]'."
 
 
 def needs_extra(module: str, extra: str) -> ModuleType:
-    """Import an optional module, or raise an error that names the extra of cometad to install.
-
-    >>> from cometad.errors import needs_extra
-    >>> needs_extra("no_such_module", "viz")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.MissingExtraError: This needs the package 'no_such_module'; run pip install 'cometad[viz]'.
-    """
+    """Import an optional module, or raise an error that names the extra of cometad to install."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -107,43 +107,31 @@ def from_frame(
                 f"The time column {dates[0]!r} has empty cells, the first in {place}. Fill or drop these readings."
             )
         times = _datetimes(column)
-    numbers = frame.drop(dates)
+    numbers, columns = frame.drop(dates), []
     for name, dtype in numbers.schema.items():
         if dtype == nw.String:
             cells = frame.get_column(name).to_list()
             refuse_text(str(name), cells, where)
-            row = next((row for row, cell in enumerate(cells) if isinstance(cell, str)), None)
-            if row is not None:  # all are numbers, written as text
-                problem = f"Column {name!r} is not numeric: it has the text {cells[row]!r} in {where(row)}."
-                raise InputError(problem, advice="text", name=name)
+            for row, cell in enumerate(cells):
+                if isinstance(cell, str):  # all are numbers, written as text
+                    problem = f"Column {name!r} is not numeric: it has the text {cell!r} in {where(row)}."
+                    raise InputError(problem, advice="text", name=name)
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise InputError(f"Column {name!r} is not numeric (it is {dtype}).", advice="text", name=name)
-        if dtype.is_integer() or dtype.is_decimal():
-            _check_exact_column(numbers.get_column(name), dtype, first)
+        column = numbers.get_column(name)
+        columns.append(column.cast(nw.Float64).to_numpy())
+        for row in np.flatnonzero(np.abs(columns[-1]) >= 2**53).tolist() if not dtype.is_float() else ():
+            if column[row] == int(column[row]):  # a decimal may be none
+                _check_exact_integer(int(column[row]), f"Column {name!r}", first + row)
     names = tuple(str(name) for name in numbers.columns)
     if len(set(names)) < len(names):  # pandas has numbers as names, too
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"The frame has two columns named {twice!r}. Rename or drop one of them.")
-    columns = [column.cast(nw.Float64).to_numpy() for column in numbers.iter_columns()]
     values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
     return np.ascontiguousarray(values), names, times
 
 
-def _check_exact_column(column: "nw.Series[Any]", dtype: Any, first: int) -> None:
-    """Refuse integers or decimals that a float would round."""
-    import narwhals as nw
-
-    which = f"Column {column.name!r}"
-    if dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128):
-        _check_exact(column.to_numpy(), which, first)
-        return
-    for step, value in enumerate(column.to_list(), first):  # numpy has no such type
-        if value is not None and abs(value) > 2**53 and value == int(value):
-            _check_exact_integer(int(value), which, step)
-
-
 def _check_exact(values: Array, which: str, first: int) -> None:
-    """Refuse integers that a float would round."""
     if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
         return
     large = np.flatnonzero((values > 2**53) | (values < -(2**53)))

@@ -1,6 +1,5 @@
 """NetworkComet, the detector with the trained COMET network: puts its stages together."""
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from cometad.network.training import INITIALIZATIONS, Objective, Training, fit_n
 from cometad.parameters import check, choice, integer, number, require, strategy
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
+from cometad.saved_detector import short_digest
 from cometad.saving import Table, array, require_state
 from cometad.scoring.calibrate import Calibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
@@ -264,14 +264,7 @@ class NetworkComet(Detector):
     def _stream(self, adaptation: Adaptation | None, alerts: Alerts, late: str) -> Stream:
         adaptation = adaptation or self.adaptation
         check({"adaptation": adaptation}, RULES)
-        return Stream(
-            self,
-            lambda: self._open(adaptation),
-            alerts,
-            _short_digest(self._identity(), adaptation, alerts),
-            lambda: self._fingerprint_0_1(adaptation, alerts),
-            late,
-        )
+        return Stream(self, adaptation, alerts, late)
 
     # -- fitting ----------------------------------------------------------------------------------------------------
 
@@ -358,20 +351,20 @@ class NetworkComet(Detector):
         return self._run_scores(self.adaptation, scaled, series)
 
     def _run_scores(self, adaptation: Adaptation, scaled: Floats32, series: Series) -> StepScores:
-        run = self._open(adaptation)
+        run, _ = self.open_run(adaptation)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
         scores = np.concatenate([part.alerts for part in decided])
         imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])
         return StepScores(scores, scores, imputed)
 
-    def _open(self, adaptation: Adaptation) -> Run:
+    def open_run(self, adaptation: Adaptation) -> tuple[Run, None]:
         limit, own = (getattr(kind, "error_limit", None) for kind in (adaptation, self.adaptation))
         if limit not in (None, own):
             raise ParameterError(
                 f"This NetworkComet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
             )
         limits = self.error_limits_ if limit else [np.full_like(bound, np.inf) for bound in self.error_limits_]
-        return Run(replace(self._fitted, limits=limits), adaptation)
+        return Run(replace(self._fitted, limits=limits), adaptation), None
 
     def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
         self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
@@ -406,14 +399,8 @@ class NetworkComet(Detector):
         pipeline = Pipeline(self.selection, self.normalization, self.score_weight, *fitted)
         self._prepare(self._new_scorer(self.active_), pipeline)
 
-    def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """The fingerprint that cometad 0.1 wrote: a hash of the saved file. Empty if 0.1 could not have saved it."""
+    def earlier_fingerprint(self, *settings: object) -> str:
         try:
-            content = to_bytes_0_1(self._checkpoint()._replace(kind=self._identity_name))
-            return _short_digest(content, adaptation, alerts)
+            return short_digest(to_bytes_0_1(self._checkpoint()._replace(kind=self._identity_name)), settings)
         except ParameterError:
             return ""
-
-
-def _short_digest(content: bytes, *settings: object) -> str:
-    return hashlib.sha256(content + repr(settings).encode()).hexdigest()[:16]

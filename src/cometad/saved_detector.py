@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -13,7 +12,7 @@ import numpy as np
 
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Flags, Floats
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
 from cometad.data.gaps import Gaps
 from cometad.data.prepare import Scaling, Trends
@@ -124,19 +123,27 @@ class SavedDetector(Parameters, ABC):
         with restoring(cls.__name__, source):
             detector = cls(**parameters)
             detector.check_parameters()
-            detector._restore(facts, arrays)
+            names = texts(facts["names"], "names")
+            require_state(len(names) == len(set(names)) >= 1, "its 'names' are not those of different variables")
+            detector.names_, detector.named_ = names, of_type(facts["named"], bool, "named")
+            detector.n_features_in_, detector.trends_ = len(names), Trends.none(len(names))
+            load_state(detector, {**_TRAINING, **_SCORING}, arrays, detector._lengths)
+            if "alert_scores" not in arrays:
+                detector.alert_scores_ = detector.decision_scores_
+            detector.statistics_ = replace(detector.statistics_, names=names)
+            # Also keeps lengths in the parameters within what the training series had room for.
+            enough = len(detector.decision_scores_) >= detector._least_training_rows()
+            require_state(enough, "its training series is shorter than its parameters allow")
+            load_state(detector, detector.saved_facts, facts, dict)
+            load_state(detector, detector.saved, arrays, detector._lengths)
+            detector._check_state()
+            detector._set_threshold(detector.threshold_state_, detector.tail_)
         return detector
 
     # -- what a detector may add ------------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, Array]:
-        return saved_state(self, self.saved)
-
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        load_state(self, self.saved, state, self._lengths)
-
     def _check_state(self) -> None:
-        """Refuse restored fields that are valid one by one but not together."""
+        """Refuse loaded fields that are valid one by one but not together."""
 
     def _lengths(self) -> dict[str, Any]:
         """The lengths in tables that are known before a file is read: the parameters and the number of variables."""
@@ -155,39 +162,26 @@ class SavedDetector(Parameters, ABC):
             digest = hashlib.sha256(
                 json.dumps([self._identity_name or type(self).__name__, parameters, self.names_]).encode()
             )
-            for name, array in sorted(self._scoring_state().items()):
+            for name, array in sorted(saved_state(self, {**_SCORING, **self.saved}).items()):
                 digest.update(name.encode() + array.tobytes())
             self._digest = digest.digest()
         return self._digest
 
-    def _scoring_state(self) -> dict[str, Array]:
-        return saved_state(self, _SCORING) | self._state()
+    def fingerprint(self, *settings: object) -> str:
+        """What a snapshot of a stream with these settings names its detector by."""
+        return short_digest(self._identity(), settings)
+
+    def earlier_fingerprint(self, *settings: object) -> str:
+        """That of cometad 0.1; empty if 0.1 could not have saved the detector."""
+        return ""
 
     def _checkpoint(self) -> Checkpoint:
         parameters = {name: to_json(value, name) for name, value in self.get_params(deep=False).items()}
-        own = saved_state(self, self.saved_facts)
-        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_, **own}
-        training = saved_state(self, _TRAINING)
+        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
+        arrays = saved_state(self, {**_TRAINING, **_SCORING, **self.saved})
         if self.alert_scores_ is self.decision_scores_:
-            del training["alert_scores"]
-        return Checkpoint(type(self).__name__, facts, training | self._scoring_state())
-
-    def _restore(self, facts: Mapping[str, Any], state: Mapping[str, Array]) -> None:
-        names = texts(facts["names"], "names")
-        require_state(len(names) == len(set(names)) >= 1, "its 'names' are not those of different variables")
-        self.names_, self.named_ = names, of_type(facts["named"], bool, "named")
-        self.n_features_in_, self.trends_ = len(names), Trends.none(len(names))
-        load_state(self, {**_TRAINING, **_SCORING}, state, self._lengths)
-        if "alert_scores" not in state:
-            self.alert_scores_ = self.decision_scores_
-        self.statistics_ = replace(self.statistics_, names=names)
-        # Also keeps lengths in the parameters within what the training series had room for.
-        enough = len(self.decision_scores_) >= self._least_training_rows()
-        require_state(enough, "its training series is shorter than its parameters allow")
-        load_state(self, self.saved_facts, facts, dict)
-        self._take_state(state)
-        self._check_state()
-        self._set_threshold(self.threshold_state_, self.tail_)
+            del arrays["alert_scores"]
+        return Checkpoint(type(self).__name__, facts | saved_state(self, self.saved_facts), arrays)
 
     def _set_threshold(self, state: Floats, tail: ScoreTail) -> None:
         self._parameters, self._digest = self.get_params(deep=False), None
@@ -206,6 +200,10 @@ class SavedDetector(Parameters, ABC):
         changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
         if changed:
             raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
+
+
+def short_digest(content: bytes, settings: tuple[object, ...]) -> str:
+    return hashlib.sha256(content + repr(settings).encode()).hexdigest()[:16]
 
 
 def _on_device(kind: str, parameters: dict[str, Any], device: str | None) -> dict[str, Any]:

@@ -12,11 +12,10 @@ A file may come from anyone. An array of another shape would crash a kernel or m
 that is not finite would make scores NaN; so whatever is loaded is checked.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from types import EllipsisType, SimpleNamespace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,14 +32,12 @@ Built = TypeVar("Built")
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-class SavedField(Protocol):
-    """A row of a table: how one field is saved under its name, and loaded."""
+class SavedField(NamedTuple):
+    """A row of a table: how one field of an object is saved under its name, and loaded."""
 
-    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        """Add what the owner has of this field."""
-
-    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        """Set the attribute of the owner, after checks; `sizes` are the lengths known so far."""
+    save: Callable[[Any, str, dict[str, Any]], None]  # (owner, name, state): add what the owner has of this field
+    # (owner, name, state, sizes): set the attribute of the owner, after checks; `sizes` are the lengths known so far
+    load: Callable[[Any, str, Mapping[str, Any], dict[str, Any]], None]
 
 
 Table = Mapping[str, SavedField]
@@ -62,7 +59,17 @@ def array(
     values may be `unknown`: NaN or infinite. What is `optional` is not saved if it is None or empty, and stays as a new
     object has it if it was not saved. `pack` and `make` convert an attribute that is not an array itself.
     """
-    return _ArrayField(at, shape, dtype, unknown, optional, pack, make)
+
+    def save(owner: Any, name: str, state: dict[str, Array]) -> None:
+        own = getattr(owner, at)
+        if not optional or (own is not None and len(own)):
+            state[name] = pack(own).copy()  # a run changes its arrays in place
+
+    def load(owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        if name in state or not optional:
+            setattr(owner, at, make(_sized(state, name, shape, dtype, unknown, sizes)))
+
+    return SavedField(save, load)
 
 
 def arrays(dtype: Any = np.float64, **shapes: tuple[Length, ...]) -> Table:
@@ -72,22 +79,85 @@ def arrays(dtype: Any = np.float64, **shapes: tuple[Length, ...]) -> Table:
 
 def integers(*at: str) -> SavedField:
     """These attributes, integers or flags, are saved as one array."""
-    return _IntegersField(at)
+
+    def save(owner: Any, name: str, state: dict[str, Array]) -> None:
+        state[name] = np.array([getattr(owner, own) for own in at], np.int64)
+
+    def load(owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        for own, number in zip(at, taken(state, name, (len(at),), np.int64).tolist(), strict=True):
+            setattr(owner, own, number)
+
+    return SavedField(save, load)
 
 
 def kept(at: str, *shape: Length, dtype: Any = np.float64, unknown: bool = False) -> SavedField:
     """The attribute `at` keeps the last rows: it has them as `kept`, and takes others with `clear` and `append`."""
-    return _KeptField(at, shape, dtype, unknown)
+
+    def save(owner: Any, name: str, state: dict[str, Array]) -> None:
+        state[name] = getattr(owner, at).kept.copy()
+
+    def load(owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        own, found = getattr(owner, at), _sized(state, name, shape, dtype, unknown, sizes)
+        own.clear()
+        own.append(found)
+        require_state(len(own.kept) == len(found), f"its array {name!r} is longer than what is kept")
+
+    return SavedField(save, load)
 
 
-def part(at: str) -> SavedField:
-    """The attribute `at` has a `state` of its own, saved with the name of the part before its names; or it is None."""
-    return _PartField(at)
+def part(at: str, make: Callable[[Any], Any] | None = None) -> SavedField:
+    """The attribute `at` has a `state` of its own, saved with the name of the part before its names; or it is None.
+
+    A part that comes and goes has a `make`, which creates it from its owner if it was saved.
+    """
+
+    def save(owner: Any, name: str, state: dict[str, Any]) -> None:
+        own = getattr(owner, at)
+        if own is not None:
+            state |= with_part(name, own.state())
+
+    def load(owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
+        own_state = part_of(state, name)
+        if make is not None:
+            setattr(owner, at, make(owner) if own_state else None)
+        own = getattr(owner, at)
+        if own is not None:
+            own.restore(own_state)
+
+    return SavedField(save, load)
+
+
+def parts(at: str, rules: Callable[[Any], Sequence[Any]]) -> SavedField:
+    """The attribute `at` is a tuple of parts, numbered from 0; each is what a rule of the owner makes of its state.
+
+    Their number is the length with the name of the field.
+    """
+
+    def save(owner: Any, name: str, state: dict[str, Array]) -> None:
+        for k, own in enumerate(getattr(owner, at)):
+            state |= with_part(f"{name}.{k}", own.state())
+
+    def load(owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        made = tuple(rule.restore(part_of(state, f"{name}.{k}")) for k, rule in enumerate(rules(owner)))
+        setattr(owner, at, made)
+        sizes[name] = len(made)
+
+    return SavedField(save, load)
 
 
 def value(at: str, table: Table, make: Callable[..., Any], check: Callable[[Any], None] | None = None) -> SavedField:
     """The attribute `at` is a value with a table; `make` creates it from the attributes by name, `check` refuses it."""
-    return _ValueField(at, table, make, check)
+
+    def save(owner: Any, name: str, state: dict[str, Array]) -> None:
+        state |= with_part(name, saved_state(getattr(owner, at), table))
+
+    def load(owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        made = loaded(make, table, part_of(state, name), sizes)
+        if check is not None:
+            check(made)
+        setattr(owner, at, made)
+
+    return SavedField(save, load)
 
 
 def fact(
@@ -95,116 +165,29 @@ def fact(
 ) -> SavedField:
     """The attribute `at` is a fact, saved in JSON; `check` takes a loaded one and its name, and returns the attribute.
 
-    It may be an attribute of a part: "_order.last".
+    It may be an attribute of a part: "_order.last"; without that part there is no fact.
     What is `optional` is not saved if it is None or (), and stays as a new object has it if it was not saved. `pack`
     converts an attribute that JSON cannot hold.
     """
-    return _Fact(at, check, optional, pack)
+    path, _, last = at.rpartition(".")
+
+    def save(owner: Any, name: str, state: dict[str, Any]) -> None:
+        holder = attrgetter(path)(owner) if path else owner
+        own = getattr(holder, last, None)
+        if holder is not None and not (optional and own in (None, ())):
+            state[name] = own if pack is None else pack(own)
+
+    def load(owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
+        holder = attrgetter(path)(owner) if path else owner
+        if holder is not None and (name in state or not optional):
+            setattr(holder, last, check(state[name], name))
+
+    return SavedField(save, load)
 
 
 def each(check: Callable[..., Built]) -> Callable[..., tuple[Built, ...]]:
     """Apply a function to each item of a list or tuple."""
     return lambda items, *_: tuple(map(check, items))
-
-
-@dataclass(frozen=True)
-class _ArrayField:
-    at: str
-    shape: tuple[Length, ...]
-    dtype: Any
-    unknown: bool
-    optional: bool
-    pack: Callable[[Any], Array]
-    make: Callable[[Array], Any]
-
-    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        own = getattr(owner, self.at)
-        if not self.optional or (own is not None and len(own)):
-            state[name] = self.pack(own)
-
-    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        if name in state or not self.optional:
-            found = _sized(state, name, self.shape, self.dtype, self.unknown, sizes)
-            setattr(owner, self.at, self.make(found))
-
-
-@dataclass(frozen=True)
-class _IntegersField:
-    at: tuple[str, ...]
-
-    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        state[name] = np.array([getattr(owner, own) for own in self.at], np.int64)
-
-    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        for own, number in zip(self.at, taken(state, name, (len(self.at),), np.int64).tolist(), strict=True):
-            setattr(owner, own, number)
-
-
-@dataclass(frozen=True)
-class _KeptField:
-    at: str
-    shape: tuple[Length, ...]
-    dtype: Any
-    unknown: bool
-
-    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        state[name] = getattr(owner, self.at).kept
-
-    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        own, found = getattr(owner, self.at), _sized(state, name, self.shape, self.dtype, self.unknown, sizes)
-        own.clear()
-        own.append(found)
-        require_state(len(own.kept) == len(found), f"its array {name!r} is longer than what is kept")
-
-
-@dataclass(frozen=True)
-class _PartField:
-    at: str
-
-    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        own = getattr(owner, self.at)
-        if own is not None:
-            state |= with_part(name, own.state())
-
-    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        own = getattr(owner, self.at)
-        if own is not None:
-            own.restore(part_of(state, name))
-
-
-@dataclass(frozen=True)
-class _ValueField:
-    at: str
-    table: Table
-    make: Callable[..., Any]
-    check: Callable[[Any], None] | None
-
-    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        state |= with_part(name, saved_state(getattr(owner, self.at), self.table))
-
-    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        made = loaded(self.make, self.table, part_of(state, name), sizes)
-        if self.check is not None:
-            self.check(made)
-        setattr(owner, self.at, made)
-
-
-@dataclass(frozen=True)
-class _Fact:
-    at: str
-    check: Callable[[Any, str], Any]
-    optional: bool
-    pack: Callable[[Any], Any] | None
-
-    def save(self, owner: Any, name: str, state: dict[str, Any]) -> None:
-        own = attrgetter(self.at)(owner)
-        if not self.optional or own not in (None, ()):
-            state[name] = own if self.pack is None else self.pack(own)
-
-    def load(self, owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
-        if name in state or not self.optional:
-            part, _, at = self.at.rpartition(".")
-            setattr(attrgetter(part)(owner) if part else owner, at, self.check(state[name], name))
 
 
 def saved_state(owner: Any, table: Table) -> dict[str, Any]:
@@ -230,30 +213,33 @@ def loaded(make: Callable[..., Built], table: Table, state: State, sizes: Mappin
     return make(**vars(fields))
 
 
-def with_part(name: str, state: State) -> dict[str, Array]:
+def with_part(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a part with the name of the part before its names, unless that is empty."""
     return {f"{name}.{inner}" if name else inner: array for inner, array in state.items()}
 
 
-def part_of(state: State, name: str) -> dict[str, Array]:
+def part_of(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The inverse of `with_part`: the state of a part, out of a whole state."""
     prefix = f"{name}." if name else ""
     return {inner.removeprefix(prefix): array for inner, array in state.items() if inner.startswith(prefix)}
 
 
-class Saved:
-    """An object with a state: that of a new one is replaced by the one it continues from."""
+class Declared:
+    """An object with a state."""
 
     saved: ClassVar[Table] = {}
 
-    def state(self) -> dict[str, Array]:
-        """Everything `restore` needs, by name."""
-        return {name: array.copy() for name, array in saved_state(self, self.saved).items()}
+    def state(self) -> dict[str, Any]:
+        """Everything that it saves, by name."""
+        return _copied(saved_state(self, self.saved))
 
-    def restore(self, state: State) -> None:
+
+class Saved(Declared):
+    """An object whose state can be replaced by that of another one, to continue from it."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of another object with the same settings."""
-        own = {name: array.copy() for name, array in state.items()}  # a run changes its arrays in place
-        load_state(self, self.saved, own, self.sizes)
+        load_state(self, self.saved, _copied(state), self.sizes)  # a run changes its arrays in place
         self.check_state()
 
     def sizes(self) -> Mapping[str, int]:
@@ -261,7 +247,11 @@ class Saved:
         return {}
 
     def check_state(self) -> None:
-        """Refuse fields that are valid one by one but not together."""
+        """Refuse fields that are valid one by one but not together, and set what follows from them."""
+
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: own.copy() if isinstance(own, np.ndarray) else own for name, own in state.items()}
 
 
 class Numbered:
@@ -310,15 +300,15 @@ def _fits(size: int, wanted: int | str) -> bool:
 def _sized(
     state: State, name: str, shape: tuple[Length, ...], dtype: Any, unknown: bool, sizes: dict[str, int]
 ) -> Array:
-    """`taken`, with the lengths that are known in place of their names; remembers those that were not."""
+    """A copy of `taken`, with the lengths that are known in place of their names; remembers those that were not."""
     if shape == (...,):
-        return state[name]
+        return state[name].copy()
     lengths: list[Any] = [
         one(sizes) if callable(one) else sizes.get(one, one) if isinstance(one, str) else one for one in shape
     ]
     found = taken(state, name, tuple(lengths), dtype, unknown=unknown)
     sizes |= {length: size for length, size in zip(shape, found.shape, strict=True) if isinstance(length, str)}
-    return found
+    return found.copy()
 
 
 def check_finite(name: str, array: Array) -> None:
@@ -332,6 +322,16 @@ def counted(value: object, name: str, least: int = 0, most: int = 2**53) -> int:
     fits = type(value) is int and least <= value <= most
     require_state(fits, f"its {name!r} is not an integer from {least} to {most:,}")
     return value  # type: ignore[return-value]
+
+
+def one_of(known: Collection[Any], what: str) -> Callable[[Any, str], Any]:
+    """A check of a saved fact: that it is among the known values, or None; `what` says what else it is not."""
+
+    def check(value: Any, name: str) -> Any:
+        require_state(value is None or value in known, f"its {name!r} is not {what}")
+        return value
+
+    return check
 
 
 def of_type(value: object, kind: type, name: str) -> Any:

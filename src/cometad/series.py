@@ -25,12 +25,6 @@ class Series:
 
     Missing readings, where allowed, are NaN until a gap rule fills them. After that all values are finite, and
     `imputed` and `doubtful` mark those that were not measured.
-
-    >>> import numpy as np
-    >>> from cometad.series import as_series
-    >>> series = as_series(np.zeros((3, 2)))
-    >>> series.names, series.times
-    (('v0', 'v1'), None)
     """
 
     values: Floats  # (time, variable)
@@ -55,12 +49,6 @@ class Series:
 
         A time is a text such as "2026-11-18T09:30Z" or a datetime; without a zone it is in UTC, like the series. It is
         that of the reading at or before it. The reading at a stop is included, as in an event's times.
-
-        >>> import numpy as np
-        >>> from cometad.series import Series
-        >>> times = np.array(["2024-03-01", "2024-03-03"], "datetime64[us]")
-        >>> Series(np.zeros((2, 1)), ("flow",), times, named=True).located("2024-03-02T12:00+01:00")
-        0
         """
         if isinstance(when, tuple | list) and len(when) == 2:
             start, stop = when
@@ -131,9 +119,12 @@ def unchecked_series(
         raise InputError("The series is empty: it has no variables.", advice="no variables", shape=values.shape)
     named = own_names is not None
     if own_names is None:
-        numbered = tuple(f"v{i}" for i in range(values.shape[1]))
-        own_names = tuple(names) if len(names) == values.shape[1] else numbered
+        own_names = tuple(names) if len(names) == values.shape[1] else numbered_names(values.shape[1])
     return Series(values, own_names, times, named, first, where=where)
+
+
+def numbered_names(count: int) -> tuple[str, ...]:
+    return tuple(f"v{number}" for number in range(count))
 
 
 def check_like(series: Series, names: tuple[str, ...], named: bool, detector: str = "it") -> None:
@@ -160,9 +151,9 @@ def _difference(series: Series, names: tuple[str, ...]) -> str:
     extra = [repr(name) for name in series.names if name not in names]
     lacking = [repr(name) for name in names if name not in series.names]
     parts = [
-        f"{word}: {', '.join(listed[:2])}{', ...' if len(listed) > 2 else ''}"
-        for word, listed in (("extra", extra), ("missing", lacking))
-        if listed
+        f"{word}: {', '.join(own[:2])}{', ...' if len(own) > 2 else ''}"
+        for word, own in (("extra", extra), ("missing", lacking))
+        if own
     ]
     return f" ({'; '.join(parts)})" if parts else ""
 
@@ -197,17 +188,19 @@ def check_late(late: str) -> None:
         raise unknown("rule for late readings", late, LATE)
 
 
+@dataclass
 class Order:
     """The policy for late readings: those not after the `last` time are refused, or dropped and counted.
 
-    Checks do not move the last time; `take` does.
+    Its owner moves the last time, and counts.
     """
 
-    def __init__(self, late: str = "refuse") -> None:
-        check_late(late)
-        self.late = late
-        self.last: Any = None  # a number or a datetime64; readings up to it are late
-        self.dropped = 0
+    late: str = "refuse"
+    last: Any = None  # a number or a datetime64; readings up to it are late
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        check_late(self.late)
 
     def on_time(self, series: Series, increasing: bool = True) -> Series:
         """The readings after the last time and, if `increasing`, after all before them; a missing time is refused."""
@@ -227,37 +220,17 @@ class Order:
             if increasing:
                 before = series.times[step - 1] if step else self.last
                 problem = "appears twice" if series.times[step] == before else "is earlier than the one before it"
-                if problem == "appears twice" and _is_fine(series.times[step]):
-                    problem += " (times are kept in microseconds)"
+                time = series.times[step]
+                if time == before and time.dtype == "datetime64[us]" and time.astype("datetime64[ms]") != time:
+                    problem += " (times are kept in microseconds)"  # it may have been finer before
             raise InputError(
                 f"The timestamp of {series.when(step)} {problem}. Sort the readings by time and drop duplicates first."
             )
         return replace(series, values=series.values[~late], times=series.times[~late], where=None)
 
-    def admits(self, time: float | np.datetime64, problem: str) -> bool:
-        """Whether one reading is on time; a late one is counted, or refused with `problem` as the message."""
-        if self.last is None or time > self.last:
-            return True
-        if self.late == "refuse":
-            raise InputError(problem, advice="late")
-        self.dropped += 1
-        return False
-
-    def take(self, last: Any, dropped: int = 0) -> None:
-        """Set the last time, and count readings dropped before it."""
-        self.last = last
-        self.dropped += dropped
-
-
-def _is_fine(time: np.datetime64) -> bool:
-    """Whether a time in microseconds uses them, so that it may have been finer before."""
-    return time.dtype == "datetime64[us]" and time.astype("datetime64[ms]") != time
-
 
 def _check_numbers(series: Series, missing: bool) -> None:
     """Refuse infinite values and, unless readings may be missing, NaN."""
-    if np.isfinite(series.values).all():
-        return
     wrong = np.isinf(series.values) if missing else ~np.isfinite(series.values)
     if not wrong.any():
         return

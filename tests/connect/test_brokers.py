@@ -10,8 +10,8 @@ import pytest
 
 from broker_case import KilledPair, bodies, fed, prepare, problems_of, scored
 from cometad.connect import source as sources
-from cometad.connect.contract import Lost
-from cometad.connect.intake import Connection, Intake, Message
+from cometad.connect.contract import Lost, Message
+from cometad.connect.intake import Connection, Intake
 from cometad.connect.source import read_parts
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
@@ -53,7 +53,7 @@ class NatsParts:
     def __init__(self, server, name, count):
         self._server, self._name = server, name
         self.url = f"{server.url}/{name.upper()}?subject={name}.*&parts={count}"
-        self.stop, self.start = server.kill, server.start
+        self.stop, self.start = server.stop, server.start
 
     def publish(self, messages):
         self._server.publish([(f"{self._name}.{stream}", body) for stream, body in messages])

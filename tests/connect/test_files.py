@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from cometad.connect.address import Address
-from cometad.connect.followed_folder import MOST_BAD, FolderPlace, FollowedFolder
+from cometad.connect.file_source import MOST_BAD, FolderPlace, FollowedFolder
 from cometad.connect.source import source_of
 from cometad.errors import CometadError
 from contract import is_a_sentence
@@ -144,12 +144,13 @@ def test_a_file_that_was_truncated_and_is_longer_by_now_is_read_from_its_start(c
     values = plant(60)
     file = case.folder / "a.csv"
     place = FolderPlace(file, pattern=False, folder=False, by_time=False)
-    folder = FollowedFolder(place, case.stream, case.service.layout)
+    folder = FollowedFolder(place, case.stream, case.service.layout, position=None, follow=True)
+    pieces = folder.pieces()
     with closing(folder):
         file.write_text(HEADER + "".join(lines(values[:20])) + "17")  # the last line is not complete
-        (first,) = folder.next_piece().batches
+        (first,) = next(pieces).batches
         file.write_text(HEADER + "".join(lines(values[20:], 20)))  # before anybody looks again
-        (second,) = folder.next_piece().batches
+        (second,) = next(pieces).batches
     assert np.concatenate([first.values, second.values]).tobytes() == values.tobytes()
 
 
@@ -325,7 +326,7 @@ def test_files_may_be_read_by_the_time_of_their_last_change(case):
 
 
 def test_many_old_files_leave_a_small_position(case, monkeypatch):
-    monkeypatch.setattr("cometad.connect.followed_folder.MOST_KNOWN", 5)
+    monkeypatch.setattr("cometad.connect.file_source.MOST_KNOWN", 5)
     values = plant(40)
     for i in range(40):
         file = case.folder / f"day{i}.csv"

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.connect.bodies import parse_body, parse_messages
-from cometad.connect.contract import Busy, Lost, Receipt, Refusal, UnknownStream
-from cometad.connect.intake import Connection, Intake, Message
+from cometad.connect.contract import Busy, Lost, Message, Receipt, Refusal, UnknownStream
+from cometad.connect.intake import Connection, Intake
 from cometad.connect.source import supervise
 from cometad.data.text import Layout
 from cometad.errors import InputError
@@ -74,12 +74,13 @@ def test_messages_are_taken_in_order_and_bad_ones_are_set_aside_with_their_reaso
         message({"flow": 1, "level": 2}, "topic 9", stream="fan"),
         message({"flow": -1, "level": 2}, "topic 10"),
     ]
-    receipt = asyncio.run(intake(shelf).take(messages))
+    taker = intake(shelf)
+    asyncio.run(taker.take(messages))
     assert shelf.rows == [[1, 2], [3, 4], [5, 6]]
     assert [one.where for one in shelf.aside] == ["topic 7", "topic 8", "topic 9", "topic 10"]
     assert all(is_a_sentence(one.reason) for one in shelf.aside)
     assert shelf.aside[0].content == b"on fire"
-    assert (receipt.accepted, len(receipt.refused)) == (3, 4)
+    assert (taker.connection.readings, taker.connection.set_aside) == (3, 4)
 
 
 def test_a_busy_receiver_gets_the_readings_once_it_has_room():
@@ -144,7 +145,7 @@ BODIES = st.one_of(
 @given(st.lists(BODIES, max_size=6))
 @settings(max_examples=200)
 def test_messages_together_are_parsed_like_each_by_itself(bodies):
-    batches, refused = parse_messages([(body, "pump") for body in bodies], lambda name: LAYOUT)
+    batches, refused = parse_messages([message(body) for body in bodies], lambda name: LAYOUT)
     rows, bad = [], set()
     for number, body in enumerate(bodies, 1):
         try:

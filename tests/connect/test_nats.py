@@ -49,23 +49,18 @@ def test_streams_that_delete_what_was_acknowledged_are_read_as_well(nats_server,
 
 def test_a_server_that_freezes_is_lost_and_found_again(tmp_path, service, pump, monkeypatch):
     monkeypatch.setattr("cometad.connect.nats.ANSWER", 1.0)
-    try:
-        server = NatsServer(tmp_path).start()
-    except LookupError as error:
-        pytest.skip(str(error))
-    try:
-        with fed(service, f"{server.url}/READINGS?subject=readings.*&parts=2") as connection:
-            until(lambda: connection.state == "connected")
-            server.freeze()
-            until(lambda: connection.state == "lost")
-            assert "does not respond" in connection.reason
-            server.freeze(False)
-            until(lambda: connection.state == "connected")
-            server.publish([("readings.a", body) for body in bodies(VALUES)])
-            scored(service, "a", 300)
-    finally:
+    with (
+        NatsServer(tmp_path) as server,
+        fed(service, f"{server.url}/READINGS?subject=readings.*&parts=2") as connection,
+    ):
+        until(lambda: connection.state == "connected")
+        server.freeze()
+        until(lambda: connection.state == "lost")
+        assert "does not respond" in connection.reason
         server.freeze(False)
-        server.kill()
+        until(lambda: connection.state == "connected")
+        server.publish([("readings.a", body) for body in bodies(VALUES)])
+        scored(service, "a", 300)
     assert problems_of(service.store, "a", VALUES, pump[0]) == []
 
 
@@ -101,15 +96,11 @@ def test_what_only_a_person_can_mend_is_said_in_a_sentence(
 ):
     monkeypatch.setenv("NATS_RIGHT", "right")
     monkeypatch.setattr("cometad.connect.nats.ANSWER", 1.0)
-    try:
-        server = NatsServer(tmp_path, config or "", jetstream)
-    except LookupError as error:
-        pytest.skip(str(error))
+    server = NatsServer(tmp_path, config or "", jetstream)
     if config is not None:
         server.start()
     with fed(service, f"{server.url}/{path}", **options) as connection:
         until(lambda: connection.state == state)
         assert said in connection.reason
         assert is_a_sentence(connection.reason)
-    if config is not None:
-        server.kill()
+    server.stop()

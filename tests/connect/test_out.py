@@ -20,9 +20,10 @@ from cometad.connect.out.posting import RemoteWriter, ScoreSamples, write_reques
 from cometad.errors import ParameterError
 from contract import is_a_sentence
 from serve_case import until
-from servers.alertmanager import AlertmanagerServer, free_port
+from servers.alertmanager import AlertmanagerServer
 from servers.mosquitto import PASSWORD, Mosquitto, password_file
 from servers.nats import NatsServer, running_nats
+from servers.program import free_port
 from servers.prometheus import PrometheusServer
 
 MESSAGES = [
@@ -219,15 +220,9 @@ def test_events_go_to_a_nats_stream_which_drops_repeats():
 
 def test_nats_refuses_a_wrong_password_in_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("WRONG", "wrong")
-    try:
-        server = NatsServer(tmp_path, "authorization { user: cometad, password: right }").start()
-    except LookupError as error:
-        pytest.skip(str(error))
-    try:
+    with NatsServer(tmp_path, "authorization { user: cometad, password: right }") as server:
         wrong = receiver(f"{server.url}/plant.a", user="cometad", password_variable="WRONG")
         assert "password_variable" in refusal(wrong, Rejected)
-    finally:
-        server.kill()
 
 
 def test_events_go_to_a_kafka_topic_of_a_mock_in_order_of_their_stream():

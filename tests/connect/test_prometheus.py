@@ -136,7 +136,7 @@ def test_pages_of_any_size_equal_one_query_per_step(plant_server, tags, options,
     steps = range(first, first + 40)
 
     async def pages():
-        async with queries.api:
+        async with queries.api.opened():
             cut = [steps[i : i + most] for i in range(0, len(steps), most)]
             return np.concatenate([queries.placed(page, await queries.over(page), NAMES)[0] for page in cut])
 
@@ -541,7 +541,7 @@ def test_histograms_and_other_times_are_refused(service, stream):
         api = PrometheusApi(at(url), at(url).read_options(prometheus.OPTIONS))
 
         async def ask(what):
-            async with api:
+            async with api.opened():
                 return await what()
 
         with pytest.raises(ParameterError, match=r"returns histograms.*histogram_quantile"):

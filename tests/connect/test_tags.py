@@ -3,18 +3,21 @@
 import json
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.connect.tags import TagTable
-from cometad.errors import ParameterError
+from cometad.saving import load_state, saved_state
 from naive_connect import NaiveTable
 
 NAMES = ["flow", "level", "heat"]
 START = 1_772_366_400.0
 STEPS = st.one_of(st.floats(-3, 3), st.floats(0, 0.6), st.sampled_from([0.0, 1.0, 12.0, 5000.0]))
 MOVES = st.tuples(st.sampled_from([*NAMES, *NAMES, "until"]), STEPS, st.one_of(st.floats(-5, 5), st.just(math.nan)))
+
+
+def state(table):
+    return saved_state(table, table.saved)
 
 
 def same(rows):
@@ -26,11 +29,10 @@ def same(rows):
 @given(
     st.lists(MOVES, min_size=1, max_size=40),
     st.sampled_from([1.0, 0.1, 0.25, 60.0]),
-    st.integers(0, 3),
     st.sampled_from([1, 3, 10, None]),
 )
-def test_rows_are_those_of_a_loop_over_everything_that_came(moves, period, patience, hold):
-    table, naive = TagTable(NAMES, period, patience, hold), NaiveTable(NAMES, period, patience, hold)
+def test_rows_are_those_of_a_loop_over_everything_that_came(moves, period, hold):
+    table, naive = TagTable(NAMES, period, hold), NaiveTable(NAMES, period, hold)
     now = START
     for i, (name, step, value) in enumerate(moves):
         now += step * period
@@ -40,9 +42,10 @@ def test_rows_are_those_of_a_loop_over_everything_that_came(moves, period, patie
             given_now, expected = table.add(name, now, value), naive.add(name, now, value)
         assert same(given_now) == same(expected)
         if i == len(moves) // 2:  # a restart changes nothing
-            state = json.loads(json.dumps(table.state()))
-            table = TagTable(NAMES, period, patience, hold)
-            assert table.restore(state)
+            saved = json.loads(json.dumps(state(table)))
+            table = TagTable(NAMES, period, hold)
+            assert table.continues(saved)
+            load_state(table, table.saved, saved, dict)
 
 
 def test_the_grid_does_not_drift_in_a_million_periods():
@@ -76,7 +79,7 @@ def test_memory_does_not_grow_with_the_values_of_one_period():
     table = TagTable(NAMES, period=1.0)
     for i in range(5000):
         table.add("flow", START + i / 100_000, float(i))
-    assert len(json.dumps(table.state())) < 500
+    assert len(json.dumps(state(table))) < 500
 
 
 def test_values_from_before_the_beginning_are_forgotten():
@@ -89,11 +92,6 @@ def test_values_from_before_the_beginning_are_forgotten():
 
 
 def test_the_state_of_another_table_is_not_taken():
-    state = TagTable(["flow"], period=1.0).state()
-    assert not TagTable(["flow"], period=2.0).restore(state)
-    assert not TagTable(["level"], period=1.0).restore(state)
-
-
-def test_a_hold_out_of_range_is_refused():
-    with pytest.raises(ParameterError, match="1 to 1,000 periods, not for 0"):
-        TagTable(["flow"], period=1.0, hold=0)
+    found = state(TagTable(["flow"], period=1.0))
+    assert not TagTable(["flow"], period=2.0).continues(found)
+    assert not TagTable(["level"], period=1.0).continues(found)

@@ -60,7 +60,7 @@ def test_chunks_and_snapshots_change_nothing(rule, values, data):
     run, parts = GapRun(rule, CENTER), []
     for start, stop in itertools.pairwise(cuts):
         parts.append(run.push(values[start:stop]))
-        assert run.waiting <= getattr(rule, "limit", 0)
+        assert len(run.state()["waiting"]) <= getattr(rule, "limit", 0)
         state, run = run.state(), GapRun(rule, CENTER)
         run.restore(state)
     parts.append(run.finish())

@@ -87,7 +87,7 @@ def test_a_run_holds_only_the_open_bin():
     for second in range(0, 5000, 2):
         run.push(frame([(second, 1.0, 2.0)]))
         assert len(run.state()["rows"]) <= 5
-    assert run.edge == np.datetime64("1970-01-01T01:23:10")
+    assert run.order.last == np.datetime64("1970-01-01T01:23:09.999999")
 
 
 def test_a_run_summarizes_what_it_did():

@@ -139,22 +139,22 @@ def test_bands_are_quantiles_of_what_views_fitted_without_a_block_miss_there():
     rows = np.random.default_rng(0).normal(size=(700, 2))
     usable = np.ones(700, bool)
     usable[300:320] = False
-    folds = cross_fit((Forecast(), Activity()), rows, usable, None, seed=0).folds
+    found = cross_fit((Forecast(), Activity()), rows, usable, None, seed=0)
     gaps = [
         np.abs(rows[t] - fold.views[0].expected(rows[: t + 1], t)[0])
-        for fold in folds
+        for fold in found.folds
         for t in range(fold.start, fold.stop)
         if t >= fold.views[0].context and usable[t - fold.views[0].context : t + 1].all()
     ]
-    bands = fit_bands(folds, rows, usable)
+    bands = fit_bands(found)
     assert bands[0] == pytest.approx(np.quantile(gaps, 0.98, axis=0))
     assert np.isnan(bands[1]).all()
 
 
 def test_bands_of_a_long_series_are_close_to_those_of_all_its_readings():
     rows, usable = np.random.default_rng(0).normal(size=(20_000, 2)), np.ones(20_000, bool)
-    folds = cross_fit((Forecast(),), rows, usable, None, seed=0).folds
-    assert fit_bands(folds, rows, usable)[0] == pytest.approx([2.326, 2.326], rel=0.1)  # 98 % of a normal distribution
+    found = cross_fit((Forecast(),), rows, usable, None, seed=0)
+    assert fit_bands(found)[0] == pytest.approx([2.326, 2.326], rel=0.1)  # 98 % of a normal distribution
 
 
 @given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e6))

@@ -13,10 +13,9 @@ from cometad.baselines import BASELINES
 from cometad.data.prepare import LASTING, Scaling, TrendRun, Trends
 from cometad.export.agreement import opened
 from cometad.export.graph import DOUBLE, Graph
-from cometad.export.nearest_code import nearest
 from cometad.export.rules import RULE_GRAPHS
 from cometad.export.stages import excused, movements, pooled, scaled, variable_scores
-from cometad.export.views import VIEW_GRAPHS
+from cometad.export.views import VIEW_GRAPHS, nearest
 from cometad.scoring.scores import Errors, Scores, fuse
 from cometad.scoring.signatures import Gathering, Signatures
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometad.data.dialect import Dialect
-from cometad.data.tables import ReadOptions, Tables
+from cometad.data.tables import ReadOptions, TableReader
 from cometad.errors import InputError
 from cometad.fleet.entities import entities_of
 from cometad.fleet.split import DATA, rows_of, split_table
@@ -18,8 +17,8 @@ from fleet_case import machines
 
 
 def split(path, folder, buffer=2**20):
-    tables = Tables(path, (), Dialect(), text=("machine",))
-    return split_table(tables, "machine", folder, "signature", buffer=buffer)
+    reader = TableReader(path, text=("machine",))
+    return split_table(reader, "machine", folder, "signature", buffer=buffer)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -142,9 +141,7 @@ def test_an_interrupted_split_leaves_no_index_of_another_table(tmp_path, monkeyp
     split(tmp_path / "table.csv", tmp_path / "scratch")
     (tmp_path / "other.csv").write_text("machine,flow\na,1\n,2\n")
     with pytest.raises(InputError, match="is empty in row 3"):
-        split_table(
-            Tables(tmp_path / "other.csv", (), Dialect(), text=("machine",)), "machine", tmp_path / "scratch", "other"
-        )
+        split_table(TableReader(tmp_path / "other.csv", text=("machine",)), "machine", tmp_path / "scratch", "other")
     again = split(tmp_path / "table.csv", tmp_path / "scratch")
     assert all(len(rows_of(tmp_path / "scratch" / DATA, segments)) == 20 for segments in again.values())
 

@@ -61,7 +61,7 @@ def test_all_times_are_written_alike_also_after_a_snapshot(times):
     assert is_a_sentence(str(caught.value))
     first, second = Clock(), Clock()
     admitted(first, times[0])
-    second.restore(first.facts(), first.arrays())
+    second.restore(first.state())
     with pytest.raises(InputError, match="Write all times alike"):
         admitted(second, times[1])
 
@@ -69,14 +69,14 @@ def test_all_times_are_written_alike_also_after_a_snapshot(times):
 def test_the_unit_of_numbers_is_that_of_the_first_also_after_a_snapshot():
     first, second = Clock(), Clock()
     admitted(first, 5, 10**12)  # counts something, and grows into the range of milliseconds
-    second.restore(first.facts(), first.arrays())
+    second.restore(first.state())
     assert admitted(second, 10**12 + 1) == [1]
 
 
 @pytest.mark.parametrize("change", [{"times_are": "odd"}, {"time_unit": 7}, {"last": "Total"}, {"last": math.nan}])
 def test_a_snapshot_with_an_odd_time_is_refused(change):
     with pytest.raises(ModelFileError, match="its '"):
-        Clock().restore(Clock().facts() | change, {})
+        Clock().restore(Clock().state() | change)
 
 
 def test_either_all_readings_have_a_time_or_none_has():

@@ -195,9 +195,9 @@ def test_a_resumed_session_can_finish_without_another_reading(network, tmp_path,
 
 @pytest.mark.parametrize("gate", [lambda: Clock(), lambda: Grid(MINUTE, ["flow"])])
 def test_an_unknown_date_order_in_a_snapshot_is_refused(gate):
-    facts = gate().facts() | {"date_order": "year-last"}
+    facts = gate().state() | {"date_order": "year-last"}
     with pytest.raises(ModelFileError, match="'date_order' is not one"):
-        gate().restore(facts, gate().arrays())
+        gate().restore(facts)
 
 
 def test_a_snapshot_needs_the_same_resampling(lenient, tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import naive_metrics as naive
 from cometad import metrics
-from cometad.errors import InputError, ParameterError
+from cometad.errors import InputError
 
 ENOUGH = {"at_least": operator.ge, "more_than": operator.gt}
 
@@ -246,102 +246,11 @@ def test_the_input_is_not_modified():
     assert (scores == before[1]).all()
 
 
-@pytest.mark.parametrize(
-    "labels, scores, message",
-    [
-        ([0, 1], [1, 2, 3], "There are 2 labels and 3 scores. Pass one score for each label."),
-        ([], [], "The labels are empty. Pass at least one anomalous and one normal time step."),
-        ([0, 1], [], "The scores are empty. Pass at least one anomalous and one normal time step."),
-        ([0, 1], [1, math.nan], "The score at time step 1 is nan. Replace it with a finite number first."),
-        ([0, 1], [-math.inf, 1], "The score at time step 0 is -inf. Replace it with a finite number first."),
-        ([0, 1, 2], [1, 2, 3], "The label at time step 2 is 2. Use 1 for anomalous and 0 for normal."),
-        ([0, 1, 0.5], [1, 2, 3], "The label at time step 2 is 0.5. Use 1 for anomalous and 0 for normal."),
-        ([0, 1, math.nan], [1, 2, 3], "The label at time step 2 is nan. Use 1 for anomalous and 0 for normal."),
-        (
-            [0, 0],
-            [1, 2],
-            "The labels contain no anomaly, so there is nothing to detect. Pass labels with at least one 1.",
-        ),
-        (
-            [1, 1],
-            [1, 2],
-            "The labels contain only anomalies, so no alarm can be false. Pass labels with at least one 0.",
-        ),
-        ([[0], [1]], [1, 2], "The labels must be one-dimensional, but their shape is (2, 1). Pass a single column."),
-        (
-            [0, 1],
-            ["a", "b"],
-            "The scores are not numbers (they are <U1). Pass a list, an array or a column of numbers.",
-        ),
-        (
-            [0, 1],
-            [[1], [1, 2]],
-            "The scores are not numbers (they are list). Pass a list, an array or a column of numbers.",
-        ),
-        (
-            pl.Series(["a", "b"]),
-            [1, 2],
-            "The labels are not numbers (they are String). Pass a list, an array or a column",
-        ),
-        ([0, 1], pl.Series([1.0, None]), "The scores have 1 missing values. Impute or drop those time steps first."),
-    ],
-)
-def test_bad_input_is_refused_with_advice(labels, scores, message):
+@pytest.mark.parametrize("labels, scores", [([0, 1], [1, 2, 3]), ([], []), ([0, 0], [1, 2]), ([0, 1], ["a", "b"])])
+def test_every_metric_refuses_bad_input(labels, scores):  # tests/golden/refused_calls.txt has the sentences
     for metric in (metrics.evaluate, metrics.auc_roc, metrics.best_affiliation, metrics.vus, metrics.report):
-        with pytest.raises(InputError) as refused:
+        with pytest.raises(InputError):
             metric(labels, scores)
-        assert str(refused.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    "call, message",
-    [
-        (
-            lambda: metrics.evaluate(LABELS, SCORES, "papr"),
-            "Unknown protocol 'papr'. Did you mean paper? Available: paper, paper-250.",
-        ),
-        (
-            lambda: metrics.vus(LABELS, SCORES, flavor="x"),
-            "Unknown flavor 'x'. Available: classic, symmetric, vus.",
-        ),
-        (
-            lambda: metrics.vus(LABELS, SCORES, "mean"),
-            "Unknown window 'mean'. Did you mean median? Available: median, twice_median.",
-        ),
-        (
-            lambda: metrics.range_auc(LABELS, SCORES, -1),
-            "The 'window' parameter must be an integer of at least 0. Got -1 instead.",
-        ),
-        (
-            lambda: metrics.range_auc(LABELS, SCORES, 2.5),
-            "The 'window' parameter must be an integer of at least 0. Got 2.5 instead.",
-        ),
-        (
-            lambda: metrics.vus(LABELS, SCORES, ranks=1),
-            "The 'ranks' parameter must be an integer of at least 2. Got 1 instead.",
-        ),
-        (
-            lambda: metrics.best_adjusted_f1(LABELS, SCORES, k=101),
-            "The 'k' parameter must be a percentage from 0 to 100. Got 101 instead.",
-        ),
-        (
-            lambda: metrics.best_adjusted_f1(LABELS, SCORES, share="x"),
-            "Unknown share 'x'. Available: at_least, more_than.",
-        ),
-        (
-            lambda: metrics.f1_at(LABELS, SCORES, math.nan),
-            "The threshold is nan. Pass the lowest score that counts as detected.",
-        ),
-        (
-            lambda: metrics.reference(LABELS, draws=0),
-            "The 'draws' parameter must be an integer of at least 1. Got 0 instead.",
-        ),
-    ],
-)
-def test_a_parameter_out_of_range_is_refused(call, message):
-    with pytest.raises(ParameterError) as refused:
-        call()
-    assert str(refused.value).startswith(message)
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from cometad.network.network import Codebook, Network, losses
 from cometad.network.patches import coverage, patch_count, patches
 from cometad.network.pipeline import Block, Pipeline
 from cometad.network.score import PatchScores, Scorer, memory_table, nearest_codes_torch
+from cometad.network.training import Objective
 from cometad.scoring import (
     AllVariables,
     BudgetSelection,
@@ -168,7 +169,7 @@ def test_the_losses_follow_equations_8_to_11(made, seed, codebook_weight, commit
     found = losses(network.double()(torch.from_numpy(windows).double()))
     expected = naive.losses(windows, learned(network))
     np.testing.assert_allclose([part.item() for part in found], expected, rtol=1e-9)
-    total = found.total(codebook_weight, commitment_weight).item()
+    total = Objective(codebook_weight, commitment_weight, weight_decay=0.0).total(found).item()
     np.testing.assert_allclose(total, naive.total_loss(expected, codebook_weight, commitment_weight), rtol=1e-9)
 
 
@@ -188,7 +189,7 @@ def test_each_loss_trains_only_the_parameters_it_should(made, seed, codebook_wei
     length, network = made
     windows = some_windows(network, length, seed)
     encoded = network.double()(torch.from_numpy(windows).double())
-    losses(encoded).total(codebook_weight, commitment_weight).backward()
+    Objective(codebook_weight, commitment_weight, weight_decay=0.0).total(losses(encoded)).backward()
     (scale,), (weights,) = network, learned(network)
     codes = codebook_weight * naive.codebook_gradient(windows, weights)
     np.testing.assert_allclose(scale.codebook.vectors.grad.numpy(), codes, rtol=1e-7, atol=1e-10)

@@ -128,7 +128,7 @@ def test_signatures_survive_packing():
     signatures = [gathered(steps(rng, count)) for count in (3, 1, 20)]
     for one, other in zip(signatures, unpacked(packed(signatures), VIEWS, WIDTH), strict=True):
         assert all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
-    assert unpacked(packed([]), VIEWS, WIDTH) == []
+    assert unpacked(packed([]), VIEWS, WIDTH) == ()
 
 
 def test_the_worst_variables_come_first():

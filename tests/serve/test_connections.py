@@ -8,8 +8,7 @@ from typing import ClassVar
 import pytest
 
 from cometad.connect.address import Address
-from cometad.connect.contract import Lost
-from cometad.connect.intake import Message
+from cometad.connect.contract import Lost, Message
 from cometad.connect.source import CONNECTORS
 from cometad.errors import ParameterError
 from cometad.serve.sources import Connections

@@ -10,7 +10,8 @@ import pytest
 from cometad.connect.out.posting import NAMES
 from cometad.serve.notify import receivers
 from serve_case import as_readings, faulty, in_process, post, put, settled, until, upload
-from servers.alertmanager import AlertmanagerServer, free_port
+from servers.alertmanager import AlertmanagerServer
+from servers.program import free_port
 from servers.prometheus import PrometheusServer
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "cometad.json"

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import create_engine, delete, select, text
 
 from cometad.connect.bodies import parse_body
-from cometad.connect.contract import Lost, Position
-from cometad.connect.intake import Connection, Intake, Message
+from cometad.connect.contract import Lost, Message, Position
+from cometad.connect.intake import Connection, Intake
 from cometad.serve.members import LOCKS
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError

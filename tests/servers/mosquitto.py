@@ -4,8 +4,7 @@ import base64
 import hashlib
 import json
 import shutil
-import socket
-import subprocess
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,23 +13,24 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
-from serve_case import WAIT, until
+from serve_case import WAIT
+from servers.program import Program
 
 PROGRAM = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin")
 DYNAMIC_SECURITY = next(Path("/usr/lib").rglob("mosquitto_dynamic_security.so"), None)
 PASSWORD = "tide gauge"
 
 
-class Mosquitto:
-    """A broker with sessions that outlive it."""
+class Mosquitto(Program):
+    """A broker with sessions that outlive it; it writes them to disk when it is stopped."""
+
+    end = signal.SIGTERM
 
     def __init__(self, folder: Path, *settings: str, anonymous: bool = True) -> None:
         if PROGRAM is None:
             pytest.skip("mosquitto is not installed: apt-get install mosquitto")
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        super().__init__(folder)
+        self.url = f"mqtt://127.0.0.1:{self.port}"
         lines = [
             f"listener {self.port} 127.0.0.1",
             f"allow_anonymous {str(anonymous).lower()}",
@@ -41,40 +41,9 @@ class Mosquitto:
             *settings,
         ]
         (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
-        self.process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def url(self) -> str:
-        return f"mqtt://127.0.0.1:{self.port}"
-
-    def start(self) -> "Mosquitto":
-        with (self.folder / "log").open("ab") as log:
-            command = [str(PROGRAM), "-c", str(self.folder / "mosquitto.conf")]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        until(self._listens)
-        return self
-
-    def _listens(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "log").read_text()
-        with socket.socket() as one:
-            return one.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def stop(self) -> None:
-        """Stop it; it writes its sessions to disk."""
-        if self.process is not None:
-            self.process.terminate()
-            try:
-                self.process.wait(WAIT)
-            finally:
-                self.process.kill()
-            self.process = None
-
-    def __enter__(self) -> "Mosquitto":
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def command(self) -> list[str]:
+        return [str(PROGRAM), "-c", str(self.folder / "mosquitto.conf")]
 
 
 class Publisher:
@@ -111,11 +80,17 @@ class Publisher:
         self.close()
 
 
+def _password() -> tuple[str, str]:
+    """A salt, and the hash of the password with it, in base64."""
+    salt = b"0123456789ab"
+    digest = hashlib.pbkdf2_hmac("sha512", PASSWORD.encode(), salt, 101)
+    return base64.b64encode(salt).decode(), base64.b64encode(digest).decode()
+
+
 def password_file(folder: Path, user: str) -> Path:
     """A file of users for mosquitto."""
-    file, salt = folder / "passwords", b"0123456789ab"
-    digest = hashlib.pbkdf2_hmac("sha512", PASSWORD.encode(), salt, 101)
-    file.write_text(f"{user}:$7$101${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}\n")
+    file, (salt, digest) = folder / "passwords", _password()
+    file.write_text(f"{user}:$7$101${salt}${digest}\n")
     file.chmod(0o600)
     return file
 
@@ -124,10 +99,8 @@ def without_subscriptions(folder: Path, user: str) -> list[str]:
     """Settings of a broker at which nobody may subscribe."""
     if DYNAMIC_SECURITY is None:
         pytest.skip("This mosquitto has no plugin for dynamic security.")
-    salt = b"0123456789ab"
-    digest = hashlib.pbkdf2_hmac("sha512", PASSWORD.encode(), salt, 101)
-    client = {"username": user, "iterations": 101, "roles": []}
-    client |= {"salt": base64.b64encode(salt).decode(), "password": base64.b64encode(digest).decode()}
+    salt, digest = _password()
+    client = {"username": user, "iterations": 101, "roles": [], "salt": salt, "password": digest}
     access = {"publishClientSend": True, "publishClientReceive": True, "subscribe": False, "unsubscribe": True}
     file = folder / "security.json"
     file.write_text(json.dumps({"defaultACLAccess": access, "clients": [client], "groups": [], "roles": []}))

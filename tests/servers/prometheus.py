@@ -4,7 +4,6 @@ Samples that are ahead let a test go on live without a target to scrape: each st
 """
 
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,7 +15,8 @@ import httpx
 import numpy as np
 import pytest
 
-from serve_case import NAMES, WAIT, faulty, until
+from serve_case import NAMES, WAIT, faulty
+from servers.program import Program
 
 PAST, AHEAD = 7200, 1800  # seconds of samples
 MANY = 10_000  # series of the metric `many`
@@ -24,26 +24,22 @@ MANY = 10_000  # series of the metric `many`
 Sample = tuple[str, float, float]  # series, seconds since 1970, value
 
 
-class PrometheusServer:
+class PrometheusServer(Program):
     """A Prometheus of Debian as a process, on a port of its own."""
 
     def __init__(self, folder: Path, samples: Iterable[Sample], *flags: str, lookback: str = "900ms") -> None:
         for program in ("prometheus", "promtool"):
             if shutil.which(program) is None:
                 pytest.skip(f"There is no {program}: apt-get install prometheus")
+        super().__init__(folder)
         # By default, a sample holds for its own second only.
-        self.folder, self.flags = folder, [*flags, f"--query.lookback-delta={lookback}"]
-        folder.mkdir(parents=True, exist_ok=True)
+        self.flags = [*flags, f"--query.lookback-delta={lookback}"]
         (folder / "prometheus.yml").write_text("global: {scrape_interval: 1s}\n")
         write_blocks(folder, samples)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "PrometheusServer":
-        """Start it and wait until it answers."""
-        command = [
+    def command(self) -> list[str]:
+        return [
             "prometheus",
             f"--config.file={self.folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={self.folder / 'data'}",
@@ -51,18 +47,9 @@ class PrometheusServer:
             "--log.level=error",
             *self.flags,
         ]
-        with (self.folder / "log.txt").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        until(self._ready)
-        return self
 
-    def _ready(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "log.txt").read_text()
-        try:
-            return self.get("/-/ready").status_code == 200
-        except httpx.TransportError:
-            return False
+    def is_ready(self) -> bool:
+        return super().is_ready() and self.get("/-/ready").status_code == 200
 
     def get(self, path: str, **parameters: str | float) -> httpx.Response:
         """An answer of the server."""
@@ -71,19 +58,6 @@ class PrometheusServer:
     def at(self, query: str, seconds: float) -> list[dict]:
         """The series of a query at one time: the naive way to read a step."""
         return self.get("/api/v1/query", query=query, time=seconds).json()["data"]["result"]
-
-    def stop(self) -> None:
-        """End it."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(WAIT)
-            self.process = None
-
-    def __enter__(self) -> "PrometheusServer":
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def write_blocks(folder: Path, samples: Iterable[Sample]) -> None:

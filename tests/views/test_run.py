@@ -272,7 +272,7 @@ def test_readings_that_are_not_usable_change_no_tail():
 def test_training_scores_are_those_of_each_fold():
     usable = np.ones(len(ROWS), bool)
     found = cross_fit(VIEWS, ROWS, usable, None, seed=1)
-    scores = score_folds(found, ROWS, None, 3)
+    scores = score_folds(found, 3)
     assert len(found.folds) == FOLDS
     for fold in found.folds:
         alerts = scored(Panel(fold.views, fold.alert, found.ranking, 3, ()), ROWS)[0]
@@ -310,7 +310,7 @@ def test_new_readings_score_like_cross_fitted_training_readings():
     own, fresh_scores = (
         scored(Panel(views, found.alert, found.ranking, 4, ()), part.astype(np.float32))[0] for part in (rows, new)
     )
-    crossed = score_folds(found, rows, None, 4)
+    crossed = score_folds(found, 4)
     assert abs(crossed.mean() - fresh_scores.mean()) < 0.3 * (fresh_scores.mean() - own.mean())
 
 

@@ -33,7 +33,7 @@ def trimmed(rows, usable=None, imputed=None, views=VIEWS):
     """The stretches that are found in scaled rows."""
     usable = np.ones(len(rows), bool) if usable is None else usable
     found = cross_fit(views, rows, usable, imputed, seed=1)
-    return find_misfits(found, views, rows, usable, imputed, NAMES[: rows.shape[1]])
+    return find_misfits(found, views, NAMES[: rows.shape[1]])
 
 
 def faulty(rows=1500, width=3, start=400, stop=460, variable=1):
@@ -88,10 +88,10 @@ def test_misfits_are_those_of_the_plain_loops(rows, width, seed):
     usual = _usual(found.sample)
     np.testing.assert_allclose(usual.transpose(1, 2, 0), twin.usual, **close)
     voters = np.array(twin.voters)
-    scores = _scores(found, series, usable, imputed, usual, voters)
+    scores = _scores(found, usual, voters)
     np.testing.assert_allclose(scores, twin.scores, **close)
     np.testing.assert_allclose(_smoothed(scores), twin.smoothed, **close)
-    described = find_misfits(found, VIEWS, series, usable, imputed, NAMES[:width])
+    described = find_misfits(found, VIEWS, NAMES[:width])
     assert unusable(described, rows).tolist() == twin.marked
     for stretch in described:
         misfits = twin.misfits[stretch.start : stretch.stop]
@@ -137,12 +137,12 @@ def test_a_fold_longer_than_a_stretch_has_the_same_misfits():
     usable, voters = np.ones(len(rows), bool), np.arange(2)
     fold = Fold(0, len(rows), fit_views((Forecast(),), rows, usable, 1), np.zeros((1, 3, rows.shape[1])))
     usual = np.array([[[0.05, 0.1]], [[0.2, 0.1]]])
-    misfits = _misfits(fold, rows, usable, None, usual, fold.start, fold.stop)
+    none = np.zeros((0, 0, 0))
+    found = CrossFitted(rows, usable, None, [fold], none, none, none)
+    misfits = _misfits(found, fold, usual, fold.start, fold.stop)
     expected = [naive.misfit_score(step, voters) for step in misfits.tolist()]
     assert fold.stop - fold.start > STRETCH
-    none = np.zeros((0, 0, 0))
-    found = CrossFitted([fold], none, none, none)
-    np.testing.assert_allclose(_scores(found, rows, usable, None, usual, voters), expected, **close)
+    np.testing.assert_allclose(_scores(found, usual, voters), expected, **close)
 
 
 # -- stretches ------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_if_more_than_a_quarter_is_marked_nothing_is_trimmed(spikes, kept):
     twin = Twin(found, rows, usable, np.zeros(rows.shape, bool))
     assert any(twin.marked)
     assert bool(sum(twin.marked) > 0.25 * usable.sum()) is kept
-    described = find_misfits(found, (Forecast(1),), rows, usable, None, NAMES[:2])
+    described = find_misfits(found, (Forecast(1),), NAMES[:2])
     assert unusable(described, len(rows)).tolist() == [mark and not kept for mark in twin.marked]
 
 

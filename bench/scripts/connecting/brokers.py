@@ -56,7 +56,7 @@ class Nats:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.kill()
+        self._server.stop()
 
     def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
         """Publish messages of streams; returns once the server has them."""
@@ -64,7 +64,7 @@ class Nats:
 
     def restart(self, down: Any) -> None:
         """Kill the server, wait for `down`, and start it again."""
-        self._server.kill()
+        self._server.stop()
         down()
         self._server.start()
 

@@ -17,15 +17,14 @@ from cometad_bench.frame import (
     distinct,
     family_means,
     mean_over_seeds,
+    ranked,
     twins,
-    without_twins,
 )
 from cometad_bench.notes import fewest_seeds
 from cometad_bench.statistics import (
     Interval,
     critical_difference,
     holm,
-    mean_ranks,
     rank_balance,
     signed_rank,
     stratified_interval,
@@ -53,7 +52,7 @@ def compare(frame: pl.DataFrame, base: str, metric: str = RANKED_BY) -> dict[str
 
     Arms with identical figures in every trial count as one; only the first of them, or the base arm, is compared.
     """
-    found = without_twins(blocks(frame, metric, "entity", references=True), twins(frame, first=base))
+    found = blocks(frame, metric, "entity", references=True).drop(list(twins(frame, first=base)), strict=False)
     if base not in found.columns:
         raise InputError(f"{base} has no results for some entities. Run the missing trials first.")
     gains = found.select("dataset", *((pl.col(base) - pl.col(arm)).alias(arm) for arm in arms_of(found) if arm != base))
@@ -83,16 +82,6 @@ def claim(base: str, comparisons: Mapping[str, Comparison], missing: Sequence[st
     return "; ".join([f"{base} beats {beaten} beyond chance (Holm p < {LEVEL})", *rest]) + "."
 
 
-def missing_arms(frame: pl.DataFrame, compared: Sequence[str]) -> list[str]:
-    same = twins(frame, first=compared[0])
-    return [arm for arm in distinct(frame, "arm") if same.get(arm, arm) not in compared]
-
-
-def claim_of(frame: pl.DataFrame, base: str, metric: str) -> str:
-    comparisons = compare(frame, base, metric)
-    return claim(base, comparisons, missing_arms(frame, (base, *comparisons)))
-
-
 def without_one_dataset(frame: pl.DataFrame, metric: str) -> tuple[str, pl.DataFrame]:
     """Return the dataset without which the most further arms are complete, and the results without it, if any."""
     complete = set(arms_of(blocks(frame, metric, "entity")))
@@ -104,21 +93,25 @@ def without_one_dataset(frame: pl.DataFrame, metric: str) -> tuple[str, pl.DataF
     return best[1:]
 
 
-def comparison_table(frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY) -> ResultTable:
-    """Return the means by family and the tests of every arm against the base arm, which comes first."""
+def compared(frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY) -> tuple[ResultTable, str]:
+    """Return the means by family and the tests of every arm against the base arm, which comes first, and the claim."""
     figures = family_means(frame, metric, references=True)
     untied = family_means(frame, UNTIED_VUS_PR, references=True)
     means, volumes = (
         {arm: float(np.mean(list(own[arm].values()))) for arm in figures if arm in own} for own in (figures, untied)
     )
-    found, seeds = compare(frame, base, metric), _one_seed(frame)
-    ranks, rank_notes = _ranks(frame, base, metric)
+    found, same = compare(frame, base, metric), twins(frame, first=base)
     order = [base, *sorted(found, key=lambda arm: -means[arm])]
+    missing = [arm for arm in distinct(frame, "arm") if same.get(arm, arm) not in order]
+    ranks, rank_notes = _ranks(frame, base, metric)
+    # A single seed is noted if other arms have more.
+    seeds = fewest_seeds(mean_over_seeds(frame))
+    single = {arm for arm, count in seeds.items() if count == 1 < max(seeds.values()) and arm != ALL_POSITIVE}
 
     def row(arm: str) -> ResultRow:
         tests = (*found[arm].difference, found[arm].p) if arm in found else (None,) * 4
         values = (*figures[arm].values(), means[arm], *([volumes.get(arm)] if volumes else []), *tests, ranks.get(arm))
-        marks = _MARKS[found[arm].verdict] if arm in found else "", seeds.get(arm, "")
+        marks = _MARKS[found[arm].verdict] if arm in found else "", "one seed" if arm in single else ""
         return ResultRow.of(arm, values, ", ".join(filter(None, marks)))
 
     volume = ResultColumn(f"{METRICS['vus_pr'].title}, mean over families", "*", scale=100)
@@ -129,38 +122,7 @@ def comparison_table(frame: pl.DataFrame, title: str, base: str, metric: str = R
         ResultColumn("Holm p", digits=4, is_probability=True),
         ResultColumn("mean rank", digits=2),
     )
-    notes = (*_notes(frame, base, metric, order), *rank_notes, *([VOLUME_NOTE] if volumes else []))
-    return ResultTable(title, columns, (Group("all", tuple(map(row, order))),), notes)
-
-
-def _one_seed(frame: pl.DataFrame) -> dict[str, str]:
-    """Return a mark for each arm with a single seed, if others have more."""
-    seeds = fewest_seeds(mean_over_seeds(frame))
-    return {arm: "one seed" for arm, count in seeds.items() if count == 1 < max(seeds.values()) and arm != ALL_POSITIVE}
-
-
-def _ranks(frame: pl.DataFrame, base: str, metric: str) -> tuple[dict[str, float], list[str]]:
-    """Return the mean rank of each arm over all entities, and from which arms the base differs by Nemenyi's test."""
-    same = twins(frame, first=base)
-    found = without_twins(blocks(frame, metric, "entity"), same)
-    arms = arms_of(found)
-    pairs = [f"{twin} and {arm}" for arm, twin in same.items()]
-    notes = [f"One arm, because their figures are identical in every trial: {', '.join(pairs)}."] if pairs else []
-    if len(found) < 2 or len(arms) < 2:
-        return {}, notes
-    ranks = dict(zip(arms, mean_ranks(found.select(arms).to_numpy()).tolist(), strict=True))
-    difference = critical_difference(len(arms), len(found))
-    apart = [arm for arm in arms if abs(ranks[arm] - ranks[base]) >= difference]
-    note = (
-        f"Mean rank: over all {len(found)} entities, among {len(arms)} arms. Nemenyi's critical difference is "
-        f"{difference:.2f}; by it, {base} differs from {', '.join(apart) or 'no arm'}."
-    )
-    return ranks, [note, *notes]
-
-
-def _notes(frame: pl.DataFrame, base: str, metric: str, order: Sequence[str]) -> tuple[str, ...]:
-    missing = missing_arms(frame, order)
-    return (
+    notes = (
         f"Figures are {METRICS[metric].title} in percent, the mean over the entities of a family, unless stated.",
         f"{base} ahead by: the mean over families of the mean difference over entities, with its 95 % interval (from, "
         "to) by a bootstrap of the entities within each family.",
@@ -168,4 +130,24 @@ def _notes(frame: pl.DataFrame, base: str, metric: str, order: Sequence[str]) ->
         f"with Holm's correction over all {len(order) - 1} arms. An arm marked (tie) has p >= {LEVEL}, or its mean and "
         f"its ranks disagree; one marked (better) is ahead of {base}.",
         *([f"Left out, because they lack entities: {', '.join(missing)}."] if missing else []),
+        *rank_notes,
+        *([VOLUME_NOTE] if volumes else []),
     )
+    table = ResultTable(title, columns, (Group("all", tuple(map(row, order))),), notes)
+    return table, claim(base, found, missing)
+
+
+def _ranks(frame: pl.DataFrame, base: str, metric: str) -> tuple[dict[str, float], list[str]]:
+    """Return the mean rank of each arm over all entities, and from which arms the base differs by Nemenyi's test."""
+    found, ranks, same = ranked(frame, metric, "entity", first=base)
+    pairs = [f"{twin} and {arm}" for arm, twin in same.items()]
+    notes = [f"One arm, because their figures are identical in every trial: {', '.join(pairs)}."] if pairs else []
+    if not ranks:
+        return {}, notes
+    difference = critical_difference(len(ranks), len(found))
+    apart = [arm for arm in ranks if abs(ranks[arm] - ranks[base]) >= difference]
+    note = (
+        f"Mean rank: over all {len(found)} entities, among {len(ranks)} arms. Nemenyi's critical difference is "
+        f"{difference:.2f}; by it, {base} differs from {', '.join(apart) or 'no arm'}."
+    )
+    return ranks, [note, *notes]

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,8 +15,7 @@ from cometad.network.patches import patches
 from cometad.network_comet import NetworkComet
 from cometad.report.plots import save_figure
 from cometad_bench.experiments import NETWORK_DETECTORS, Arm
-from cometad_bench.results import Record
-from cometad_bench.trial import attempts, built, costs, training_series
+from cometad_bench.trial import Measure, Measured, built, costs, training_series
 
 EACH = 500  # embeddings per kind and scale
 WINDOWS = 300  # windows they are sampled from
@@ -26,11 +24,11 @@ COLORS = ("#b8bcc4", "#7fb2d6", "#e0679a")  # for embeddings, as in the paper: g
 CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))  # for codes, by scale
 
 
-def embedding_trials(arms: Sequence[Arm], dataset: Dataset, device: str, plans: Sequence[Record]) -> Iterator[Record]:
-    return attempts(arms, device, plans, lambda arm, plan: _embedded(dataset, arm, plan["seed"], device))
+def embedding(dataset: Dataset, device: str) -> Measure:
+    return lambda arm, plan: _embedded(dataset, arm, plan["seed"], device)
 
 
-def _embedded(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, Any]:
+def _embedded(dataset: Dataset, arm: Arm, seed: int, device: str) -> Measured:
     if arm.detector not in NETWORK_DETECTORS:
         raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(NETWORK_DETECTORS)}.")
     started = time.monotonic()

@@ -9,10 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from cometad.arrays import Array, Floats, Floats32
+from cometad.arrays import Floats, Floats32
 from cometad.baselines import BASELINES
 from cometad.baselines.baseline import RULES as SHARED_RULES
 from cometad.baselines.baseline import Baseline, ReadingBaseline, VariableBaseline
+from cometad.checkpoint import Checkpoint
 from cometad.errors import ParameterError
 from cometad.parameters import Rule, check, check_integer, choice, integer, require
 from cometad.scoring.scores import Tails, fuse, smooth
@@ -63,7 +64,7 @@ class FairBaseline(Baseline):
             return self.inner_.errors(values)
         return self.inner_.decision_function(values)[:, None]
 
-    def _state(self) -> dict[str, Array]:
+    def _checkpoint(self) -> Checkpoint:
         raise ParameterError(f"A fair arm serves benchmarks only and cannot be saved. Save a {self.baseline} instead.")
 
 

@@ -13,18 +13,8 @@ from matplotlib.transforms import Bbox
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
 from cometad_bench.experiments import REFERENCES
-from cometad_bench.frame import (
-    COVERS_ALL,
-    RANKED_BY,
-    arms_of,
-    blocks,
-    detectors,
-    mean,
-    mean_over_seeds,
-    twins,
-    without_twins,
-)
-from cometad_bench.statistics import cliques, critical_difference, friedman, mean_ranks
+from cometad_bench.frame import COVERS_ALL, Ranked, detectors, mean, mean_over_seeds
+from cometad_bench.statistics import cliques, critical_difference, friedman
 
 FONT = 8.5
 FLOOR = "no skill"
@@ -65,21 +55,15 @@ def plot_critical_difference(
     axes.axis("off")
 
 
-def save_critical_difference(
-    path: str | os.PathLike[str], frame: pl.DataFrame, metric: str = RANKED_BY, over: str = "dataset"
-) -> None:
-    """Write the critical-difference diagram of the detectors that cover every dataset (or every entity)."""
-    found = without_twins(blocks(frame, metric, over), twins(frame))
-    arms = arms_of(found)
-    values = found.select(arms).to_numpy()
-    difference = critical_difference(len(arms), len(found))
-    ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
-    figure = Figure(figsize=(8, 1.8 + 0.16 * len(arms)), dpi=150, layout="constrained")
+def save_critical_difference(path: str | os.PathLike[str], found: Ranked, title: str) -> None:
+    """Write the critical-difference diagram of arms; `title` says by what they were ranked, over what."""
+    blocks, ranks, _ = found
+    difference = critical_difference(len(ranks), len(blocks))
+    figure = Figure(figsize=(8, 1.8 + 0.16 * len(ranks)), dpi=150, layout="constrained")
     axes = figure.subplots()
     plot_critical_difference(axes, ranks, difference, cliques(ranks, difference))
-    several = "datasets" if over == "dataset" else "entities"
-    title = f"Mean rank by {METRICS[metric].title} over {len(found)} {several}; Friedman p = {friedman(values):.2g}"
-    axes.set_title(title, fontsize=FONT + 1, loc="left", color=INK)
+    p = friedman(blocks.select(*ranks).to_numpy())
+    axes.set_title(f"Mean rank by {title}; Friedman p = {p:.2g}", fontsize=FONT + 1, loc="left", color=INK)
     save_figure(path, figure)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,7 @@ from cometad.errors import InputError
 from cometad.metrics import METRICS
 from cometad_bench.experiments import REFERENCES
 from cometad_bench.results import Record, latest
+from cometad_bench.statistics import mean_ranks
 
 RANKED_BY = "auc_pr"  # needs no threshold, and reflects false alarms when anomalies are rare
 UNTIED_VUS_PR = "untied.vus_pr"
@@ -29,24 +30,19 @@ OTHERS = ("start_bytes", HELD_OUT)
 
 
 def mean(name: str, *, strict: bool = False) -> pl.Expr:
-    """Return the mean of the known values of a column in each group; if `strict`, NaN if any of them is unknown."""
+    """The mean of the known values of a column in each group; if `strict`, NaN if any of them is unknown."""
     # Not the mean of polars: it differs in the last bit, and so in the last digit of figures in earlier reports.
     return _of_group(lambda values: float(np.mean(values)) if len(values) else None, name, strict=strict)
 
 
 def deviation(name: str) -> pl.Expr:
-    """Return the sample standard deviation (n - 1) of the known values of a column in each group; null for one."""
+    """The sample standard deviation (n - 1) of the known values of a column in each group; null for one."""
     return _of_group(lambda values: float(np.std(values, ddof=1)) if len(values) > 1 else None, name)
 
 
 def _of_group(function: Callable[[Floats], float | None], name: str, *, strict: bool = False) -> pl.Expr:
     values = pl.col(name).fill_null(math.nan) if strict else pl.col(name).drop_nulls()
-    return pl.map_groups(
-        [values],
-        lambda found: function(found[0].to_numpy()),
-        return_dtype=pl.Float64,
-        returns_scalar=True,
-    )
+    return pl.map_groups([values], lambda found: function(found[0].to_numpy()), pl.Float64, returns_scalar=True)
 
 
 # How the figures of several entities are joined. They are unknown if one of the trials lacks them.
@@ -111,7 +107,9 @@ def mean_over_seeds(frame: pl.DataFrame) -> pl.DataFrame:
 
     The seed of an arm with the most entities determines which entities count; seeds that lack any of them are left out.
     """
-    _check_one_experiment(frame)
+    for name in ("experiment", "setting"):
+        if len(seen := distinct(frame, name)) > 1:
+            raise InputError(f"A table cannot mix {name}s, here {' and '.join(seen)}. Select one of them.")
     cell = ["dataset", "arm"]
     first = [pl.col("row").min().over(name) for name in cell]  # rows are in the order of the first appearance of names
     trials = frame.with_row_index("row").sort(first, maintain_order=True)
@@ -125,23 +123,13 @@ def mean_over_seeds(frame: pl.DataFrame) -> pl.DataFrame:
     return means.join(counts, on=cell, maintain_order="left").join(everything, on="dataset", maintain_order="left")
 
 
-# Whether means are comparable with those of other arms.
-COVERS_ALL = pl.col("entities") == pl.col("all_entities")
+COVERS_ALL = pl.col("entities") == pl.col("all_entities")  # such means can be compared
 
 
 def _full(trials: pl.DataFrame) -> pl.DataFrame:
     """Return the trials of the seeds that have all entities of the most complete seed, restricted to those."""
     fullest = max(trials.group_by("seed", maintain_order=True).agg("entity")["entity"], key=len)
     return trials.filter(pl.col("entity").is_in(fullest.to_list())).filter(pl.len().over("seed") == len(fullest))
-
-
-def _check_one_experiment(frame: pl.DataFrame) -> None:
-    if frame.is_empty():
-        raise InputError("There are no results to show; run some trials first.")
-    for name in ("experiment", "setting"):
-        seen = distinct(frame, name)
-        if len(seen) > 1:
-            raise InputError(f"A table cannot mix {name}s, here {' and '.join(seen)}. Select one of them.")
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -185,17 +173,27 @@ def twins(frame: pl.DataFrame, first: str = "") -> dict[str, str]:
     """
     columns = ["dataset", "entity", "seed", *METRICS]
     arms = detectors(frame).group_by("arm", maintain_order=True)
-    trials = {str(arm): set(own.select(columns).rows()) for (arm,), own in arms}
-    found: dict[str, str] = {}
-    for arm in sorted(trials, key=lambda name: name != first):
-        twin = next((other for other in trials if other in found.values() and trials[other] == trials[arm]), None)
-        found[arm] = twin or arm
-    return {arm: twin for arm, twin in found.items() if arm != twin}
+    trials = {str(arm): frozenset(own.select(columns).rows()) for (arm,), own in arms}
+    with_them: dict[frozenset[Any], str] = {}
+    order = sorted(trials, key=lambda name: name != first)
+    return {arm: twin for arm in order if (twin := with_them.setdefault(trials[arm], arm)) != arm}
 
 
-def without_twins(found: pl.DataFrame, same: Mapping[str, str]) -> pl.DataFrame:
-    """Return the blocks without the arms that `twins` found: those count as one arm with their twin."""
-    return found.drop(list(same), strict=False)
+class Ranked(NamedTuple):
+    """Arms ranked over the datasets or entities that they all cover; twins count as one arm."""
+
+    blocks: pl.DataFrame  # without twins
+    ranks: dict[str, float]  # the mean rank of each arm, 1 is best; empty with less than two arms or blocks
+    twins: dict[str, str]
+
+
+def ranked(frame: pl.DataFrame, metric: str, over: str, first: str = "") -> Ranked:
+    same = twins(frame, first)
+    found = blocks(frame, metric, over).drop(list(same), strict=False)
+    arms = arms_of(found)
+    if len(found) < 2 or len(arms) < 2:
+        return Ranked(found, {}, same)
+    return Ranked(found, dict(zip(arms, mean_ranks(found.select(arms).to_numpy()).tolist(), strict=True)), same)
 
 
 def lacking(frame: pl.DataFrame, has: pl.Expr) -> str:
@@ -203,9 +201,7 @@ def lacking(frame: pl.DataFrame, has: pl.Expr) -> str:
     counts = frame.group_by("arm", maintain_order=True).agg(trials=pl.len(), without=(~has).sum()).rows()
     if counts and all(trials == without for _, trials, without in counts):
         return "all arms"
-    parts = [
-        arm if without == trials else f"{arm} ({without} of {trials} trials)"
-        for arm, trials, without in counts
-        if without
-    ]
-    return ", ".join(parts)
+    words = {
+        arm: "" if all_ == without else f" ({without} of {all_} trials)" for arm, all_, without in counts if without
+    }
+    return ", ".join(arm + some for arm, some in words.items())

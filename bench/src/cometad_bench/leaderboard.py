@@ -1,7 +1,7 @@
 """Our figures on TSB-AD-M next to published ones: VUS-PR, as a mean over series and as a mean over sources."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -38,12 +38,11 @@ def series_means(frame: pl.DataFrame) -> pl.DataFrame:
     return means.with_columns(source=pl.Series(sources, dtype=pl.String))
 
 
-def standings(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the figures of each arm on one dataset, best first: means over series, and over sources (`macro`).
+def standings(series: pl.DataFrame) -> pl.DataFrame:
+    """Return the figures of each arm on one dataset, best first, from `series_means`: means over series and sources.
 
-    In the second, each source counts once, however many series it has. `seconds` fit and score all series once.
+    In the second (`macro`), each source counts once, however many series it has. `seconds` fit and score all of them.
     """
-    series = series_means(frame)
     by_source = series.group_by("arm", "source", maintain_order=True).agg(pl.col(SHOWN).mean())
     macro = by_source.group_by("arm").agg(macro=pl.col(SHOWN).mean(), sources=pl.len())
     means = series.group_by("arm", maintain_order=True).agg(
@@ -52,62 +51,55 @@ def standings(frame: pl.DataFrame) -> pl.DataFrame:
     return means.join(macro, on="arm", maintain_order="left").sort("mean", descending=True, maintain_order=True)
 
 
-def leaderboard_tables(frame: pl.DataFrame, title: str) -> list[ResultTable]:
-    """Return, for each dataset, our arms among the published methods, best first, and our arms by source."""
-    tables = []
-    for (dataset,), own in frame.group_by("dataset", maintain_order=True):
-        tables += [_among_published(str(dataset), standings(own), title), _by_source(str(dataset), own, title)]
-    return tables
-
-
-def leaderboard_notes(frame: pl.DataFrame) -> list[str]:
-    """Return the figure of the best arm in one sentence for each dataset, and whether it may be compared."""
-    notes = []
-    for (dataset,), own in frame.group_by("dataset", maintain_order=True):
-        ours, wanted = standings(own), _series_in(str(dataset))
-        best = ours.filter(pl.col("series") == pl.col("series").max()).row(0, named=True)
-        notes.append(
-            f"{dataset}: {best['arm']} has the best mean VUS-PR of our arms: {best['mean']:.3f} over {best['series']} "
-            f"series, and {best['macro']:.3f} over {best['sources']} sources."
+def leaderboard(frame: pl.DataFrame, title: str) -> tuple[list[ResultTable], list[str]]:
+    """Return, for each dataset, our arms among the published methods, our arms by source, and which of them is best."""
+    tables, sentences = [], []
+    for (name,), own in frame.group_by("dataset", maintain_order=True):
+        dataset, series = str(name), series_means(own)
+        ours, theirs = standings(series), published_methods(dataset)
+        most, wanted = ours.select(pl.col("series").max()).item(), _series_in(dataset)
+        best = ours.filter(pl.col("series") == most).row(0, named=True)
+        sentences.append(
+            f"{dataset}: {best['arm']} has the best mean VUS-PR of our arms: {best['mean']:.3f} over {most} series, "
+            f"and {best['macro']:.3f} over {best['sources']} sources."
         )
-        if published_methods(str(dataset)) and best["series"] < wanted:
-            notes.append(
-                f"These are {best['series']} of the {wanted} series of {dataset}, so the published figures, which are "
-                "over all of them, cannot be compared with ours yet."
+        if theirs and most < wanted:
+            sentences.append(
+                f"These are {most} of the {wanted} series of {dataset}, so the published figures, which are over all "
+                "of them, cannot be compared with ours yet."
             )
-    return notes
+        tables += [_among_published(dataset, ours, title), _by_source(dataset, series, ours, title)]
+    return tables, sentences
 
 
 def _among_published(dataset: str, ours: pl.DataFrame, title: str) -> ResultTable:
     published = published_methods(dataset)
-    most = ours.select(pl.col("series").max()).item()
-    rows = []
-    for one in ours.iter_rows(named=True):
-        values = (one["mean"], one["macro"], *(one[name] for name in OTHERS), one["seconds"])
-        note = "" if one["series"] == most else f"{one['series']} of {most} series"
-        rows.append((one["mean"], ResultRow.of(one["arm"], values, note)))
-    groups = []
-    if published and most < _series_in(dataset):  # not comparable
-        theirs = tuple(_published_row(one, "") for one in published)
-        groups.append(Group(f"published, all {_series_in(dataset)} series", theirs))
-    else:
-        rows += [(one["mean"], _published_row(one, "published")) for one in published]
+    most, wanted = ours.select(pl.col("series").max()).item(), _series_in(dataset)
+    comparable = most >= wanted
+
+    def row(arm: str, one: Mapping[str, Any], note: str) -> ResultRow:
+        return ResultRow.of(arm, (one.get(name) for name in ("mean", "macro", *OTHERS, "seconds")), note)
+
+    rows = [
+        (one["mean"], row(one["arm"], one, "" if one["series"] == most else f"{one['series']} of {most} series"))
+        for one in ours.iter_rows(named=True)
+    ]
+    theirs = [(one["mean"], row(one["method"], one, "published" if comparable else "")) for one in published]
+    ordered = sorted(rows + theirs if comparable else rows, key=lambda pair: -pair[0])
+    groups = [Group(dataset, tuple(one for _, one in ordered))]
+    if theirs and not comparable:
+        groups.append(Group(f"published, all {wanted} series", tuple(one for _, one in theirs)))
     columns = (
         ResultColumn("VUS-PR, mean over series", digits=3),
         ResultColumn("VUS-PR, mean over sources", digits=3),
         *(ResultColumn(METRICS[name].title, digits=3) for name in OTHERS),
         ResultColumn("fit and score (s)", digits=0),
     )
-    ordered = tuple(row for _, row in sorted(rows, key=lambda pair: -pair[0]))
-    return ResultTable(title, columns, (Group(dataset, ordered), *groups), tuple(_notes(published)))
+    return ResultTable(title, columns, tuple(groups), tuple(_notes(published)))
 
 
 def _series_in(dataset: str) -> int:
     return READERS[dataset].published.entities if dataset in READERS else 0
-
-
-def _published_row(one: PublishedMethod, note: str) -> ResultRow:
-    return ResultRow.of(one["method"], (one["mean"], one["macro"], *(None,) * (len(OTHERS) + 1)), note)
 
 
 def _notes(published: Sequence[PublishedMethod]) -> list[str]:
@@ -128,9 +120,9 @@ def _notes(published: Sequence[PublishedMethod]) -> list[str]:
     return notes
 
 
-def _by_source(dataset: str, frame: pl.DataFrame, title: str) -> ResultTable:
-    means = series_means(frame).sort("source").pivot("source", index="arm", values=SHOWN, aggregate_function="mean")
-    ordered = standings(frame).select("arm").join(means, on="arm", maintain_order="left")
+def _by_source(dataset: str, series: pl.DataFrame, ours: pl.DataFrame, title: str) -> ResultTable:
+    means = series.sort("source").pivot("source", index="arm", values=SHOWN, aggregate_function="mean")
+    ordered = ours.select("arm").join(means, on="arm", maintain_order="left")
     rows = tuple(ResultRow.of(arm, values) for arm, *values in ordered.iter_rows())
     columns = tuple(ResultColumn(source, digits=3) for source in means.columns[1:])
     return ResultTable(f"{title}: by source", columns, (Group(dataset, rows),), ("VUS-PR, mean over series.",))

@@ -45,11 +45,11 @@ def _mean(by_family: Mapping[str, float], families: Iterable[str]) -> float:
     return float(np.mean([by_family[family] for family in families]))
 
 
-def nested_table(frame: pl.DataFrame, title: str, metric: str = RANKED_BY) -> ResultTable:
-    """Return the mean of each arm by family, best first, and above them the nested choice."""
+def choice(frame: pl.DataFrame, title: str, metric: str = RANKED_BY) -> tuple[ResultTable, str]:
+    """Return the mean of each arm by family, best first, below the nested choice, and what that choice is worth."""
     figures = family_means(frame, metric)
     nested = nested_choice(figures)
-    families, common = list(nested.figures), _headline(nested)
+    families, common = list(nested.figures), [family for family in HEADLINE if family in nested.figures]
     counts = Counter(nested.chosen.values())
 
     def row(arm: str, by_family: Mapping[str, float], note: str = "") -> ResultRow:
@@ -67,23 +67,15 @@ def nested_table(frame: pl.DataFrame, title: str, metric: str = RANKED_BY) -> Re
         f"Nested choice: chosen by the mean over the other families. {without}.",
         *([f"Left out, because they lack entities: {', '.join(incomplete)}."] if incomplete else []),
     )
-    return ResultTable(title, columns, (Group("all", tuple(rows)),), notes)
-
-
-def headline(frame: pl.DataFrame, metric: str = RANKED_BY) -> str:
-    figures = family_means(frame, metric)
-    nested = nested_choice(figures)
-    families, common = list(nested.figures), _headline(nested)
-    what = f"{100 * _mean(nested.figures, families):.1f} over all {len(families)} families"
-    best = f"{100 * _mean(figures[nested.best], families):.1f}"
-    if common:
-        what = f"{100 * _mean(nested.figures, common):.1f} over {', '.join(common)}, and {what}"
-        best = f"{100 * _mean(figures[nested.best], common):.1f} and {best}"
-    return (
-        f"Nested choice: mean {METRICS[metric].title} {what}, each family judged by the configuration chosen without "
-        f"it. The best configuration, {nested.best}, has {best}; that figure is too high, because it was chosen on it."
+    own, best = (
+        [f"{100 * _mean(by_family, part):.1f}" for part in (common, families) if part]
+        for by_family in (nested.figures, figures[nested.best])
     )
-
-
-def _headline(nested: Nested) -> list[str]:
-    return [family for family in HEADLINE if family in nested.figures]
+    parts = [*([f"over {', '.join(common)}"] if common else []), f"over all {len(families)} families"]
+    what = ", and ".join(f"{figure} {part}" for figure, part in zip(own, parts, strict=True))
+    headline = (
+        f"Nested choice: mean {METRICS[metric].title} {what}, each family judged by the configuration chosen without "
+        f"it. The best configuration, {nested.best}, has {' and '.join(best)}; that figure is too high, because it was "
+        "chosen on it."
+    )
+    return ResultTable(title, columns, (Group("all", tuple(rows)),), notes), headline

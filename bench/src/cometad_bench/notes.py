@@ -1,6 +1,6 @@
 """Notes of a report: the footnotes of its tables, how simple baselines do, and where results came from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -12,29 +12,44 @@ from cometad_bench.frame import COVERS_ALL, HELD_OUT, RANKED_BY, arms_of, blocks
 FEW_SEEDS = 3  # with fewer, a deviation says little
 
 
-def metric_notes(means: pl.DataFrame, frame: pl.DataFrame, metrics: Sequence[str]) -> list[str]:
-    return [
-        _reading("Figures are in percent.", means),
-        *_oracle(metrics),
-        *_floors(metrics),
-        *_coverage(means),
-        *_versions(frame),
-    ]
+def metric_notes(means: pl.DataFrame, frame: pl.DataFrame, metrics: Sequence[str]) -> Iterator[str]:
+    yield _reading("Figures are in percent.", means)
+    if any(METRICS[name].needs_oracle_threshold for name in metrics):
+        yield "* oracle threshold: chosen with the labels to maximize the metric, which is not possible in practice."
+    yield "° at the floor: not above the better of the no-skill references random and all-positive."
+    if "aff_f1" in metrics:
+        floor = f"{100 * (METRICS['aff_f1'].floor or 0):.1f} (2/3)"
+        yield f"Random flags reach an Aff-F1 of about {floor} on any labels; the oracle threshold adds to that."
+    if "f1_k0" in metrics:
+        yield "F1 (K=0) is point-adjusted, so its floor is the random row, which may be high."
+    if {"r_auc_pr", "vus_pr"} & set(metrics):
+        yield "R-AUC-PR and VUS-PR are high for constant scores, so their floor is the all-positive row."
+    yield from _coverage(means, frame)
 
 
-def threshold_notes(means: pl.DataFrame, frame: pl.DataFrame) -> list[str]:
-    return [
-        _reading("Precision, recall and F1 are in percent.", means),
-        "The threshold is the 99 % quantile of the training scores, set without labels.",
-        "° F1 not above the better of the no-skill references random and all-positive.",
+def threshold_notes(means: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
+    yield _reading("Precision, recall and F1 are in percent.", means)
+    yield "The threshold is the 99 % quantile of the training scores, set without labels."
+    yield "° F1 not above the better of the no-skill references random and all-positive."
+    yield (
         "An alarm that overlaps an anomaly is never false, however long it is, so flagging everything causes no false "
-        "alarms.",
-        *_devices(frame),
-        *_entities(means),
-        *_silence(means),
-        *_coverage(means),
-        *_versions(frame),
-    ]
+        "alarms."
+    )
+    # Costs on different hardware cannot be compared.
+    known = frame.filter(pl.col("device").fill_null("") != "")
+    arms = {device: distinct(known.filter(pl.col("device") == device), "arm") for device in distinct(known, "device")}
+    if arms:
+        lists = [device if len(arms) == 1 else f"{device}: {', '.join(names)}" for device, names in arms.items()]
+        yield f"Seconds were measured on {'; '.join(lists)}. {_memory(frame)}"
+    if (means["all_entities"] > 1).any():
+        yield (
+            "Over entities, anomalies and seconds are sums, memory and parameters maxima, and all other figures means."
+        )
+    silent = means.filter(pl.col("silent") > 0).select("arm", "dataset", "silent", "trials").iter_rows()
+    parts = [f"{arm} on {dataset} ({count} of {trials})" for arm, dataset, count, trials in silent]
+    if parts:
+        yield f"Trials without any alarm have no precision and are left out of its mean: {', '.join(parts)}."
+    yield from _coverage(means, frame)
 
 
 def coverage(one: Mapping[str, Any]) -> str:
@@ -57,56 +72,24 @@ def _reading(unit: str, means: pl.DataFrame) -> str:
     return f"{unit} The best detector of each group is bold, the second best underlined.{spread}"
 
 
-def _oracle(metrics: Sequence[str]) -> list[str]:
-    if not any(METRICS[name].needs_oracle_threshold for name in metrics):
-        return []
-    return ["* oracle threshold: chosen with the labels to maximize the metric, which is not possible in practice."]
-
-
-def _floors(metrics: Sequence[str]) -> list[str]:
-    notes = ["° at the floor: not above the better of the no-skill references random and all-positive."]
-    if "aff_f1" in metrics:
-        floor = f"{100 * (METRICS['aff_f1'].floor or 0):.1f} (2/3)"
-        notes.append(f"Random flags reach an Aff-F1 of about {floor} on any labels; the oracle threshold adds to that.")
-    if "f1_k0" in metrics:
-        notes.append("F1 (K=0) is point-adjusted, so its floor is the random row, which may be high.")
-    if {"r_auc_pr", "vus_pr"} & set(metrics):
-        notes.append("R-AUC-PR and VUS-PR are high for constant scores, so their floor is the all-positive row.")
-    return notes
-
-
-def _coverage(means: pl.DataFrame) -> list[str]:
-    notes = []
+def _coverage(means: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
     for reference in REFERENCES:
         its = distinct(means.filter(pl.col("arm") == reference), "dataset")
         without = [dataset for dataset in distinct(means, "dataset") if dataset not in its]
         if without:
-            notes.append(f"No {reference} row, so ° disregards it: {', '.join(without)}.")
+            yield f"No {reference} row, so ° disregards it: {', '.join(without)}."
     if not means.select(COVERS_ALL.all()).item():
-        notes.append("Rows that lack entities cannot be compared with the others: they get no marks and no average.")
-    return notes + _few_seeds(means)
-
-
-def _few_seeds(means: pl.DataFrame) -> list[str]:
+        yield "Rows that lack entities cannot be compared with the others: they get no marks and no average."
     seeds = fewest_seeds(means)
-    if all(count == 1 for count in seeds.values()):
-        return ["All rows are from a single seed."]
     few = [f"{arm} ({count})" for arm, count in seeds.items() if count < FEW_SEEDS and arm != ALL_POSITIVE]
-    return [f"Fewer than {FEW_SEEDS} seeds: {', '.join(few)}."] if few else []
-
-
-def _entities(means: pl.DataFrame) -> list[str]:
-    if (means["all_entities"] == 1).all():
-        return []
-    return ["Over entities, anomalies and seconds are sums, memory and parameters maxima, and all other figures means."]
-
-
-def _devices(frame: pl.DataFrame) -> list[str]:
-    """Return the hardware that costs were measured on; costs on different hardware cannot be compared."""
-    known = frame.filter(pl.col("device").fill_null("") != "")
-    arms = {device: distinct(known.filter(pl.col("device") == device), "arm") for device in distinct(known, "device")}
-    lists = [device if len(arms) == 1 else f"{device}: {', '.join(names)}" for device, names in arms.items()]
-    return [f"Seconds were measured on {'; '.join(lists)}. {_memory(frame)}"] if lists else []
+    if all(count == 1 for count in seeds.values()):
+        yield "All rows are from a single seed."
+    elif few:
+        yield f"Fewer than {FEW_SEEDS} seeds: {', '.join(few)}."
+    several = frame.filter((pl.col("fingerprint").n_unique() > 1).over("dataset", "entity"))
+    if len(several):
+        mixed = ", ".join(distinct(several, "dataset"))
+        yield f"Not all rows used the same series (the fingerprints differ): {mixed}."
 
 
 def _memory(frame: pl.DataFrame) -> str:
@@ -118,27 +101,7 @@ def _memory(frame: pl.DataFrame) -> str:
     return f"{text} In older results it includes what earlier trials left behind: {older}." if older else text
 
 
-def _silence(means: pl.DataFrame) -> list[str]:
-    silent = means.filter(pl.col("silent") > 0).select("arm", "dataset", "silent", "trials").iter_rows()
-    parts = [f"{arm} on {dataset} ({count} of {trials})" for arm, dataset, count, trials in silent]
-    return (
-        [f"Trials without any alarm have no precision and are left out of its mean: {', '.join(parts)}."]
-        if parts
-        else []
-    )
-
-
-def _versions(frame: pl.DataFrame) -> list[str]:
-    """Return the datasets on which arms ran on different series, according to their fingerprints."""
-    several = frame.filter((pl.col("fingerprint").n_unique() > 1).over("dataset", "entity"))
-    mixed = distinct(several, "dataset")
-    return [f"Not all rows used the same series (the fingerprints differ): {', '.join(mixed)}."] if mixed else []
-
-
 # --- above the tables -------------------------------------------------------------------------------------------------
-
-
-_SIMPLE_KINDS, _OTHER = ("simple baseline", "fair simple baseline"), "detector"
 
 
 def simple_sentence(frame: pl.DataFrame, metric: str = RANKED_BY) -> str:
@@ -146,37 +109,32 @@ def simple_sentence(frame: pl.DataFrame, metric: str = RANKED_BY) -> str:
 
     Simple baselines with the calibration, pooling and smoothing of Comet count too; they are called fair.
     """
-    kinds = {arm: _kind(detector) for arm, detector in distinct(detectors(frame), "arm", "detector")}
-    if not set(_SIMPLE_KINDS) & set(kinds.values()):
+    fair_or_not = {"fair": "fair simple baseline", **dict.fromkeys(SIMPLE, "simple baseline")}
+    kinds = {arm: fair_or_not.get(detector, "") for arm, detector in distinct(detectors(frame), "arm", "detector")}
+    if not any(kinds.values()):
         return "No simple baseline was run here."
     found = blocks(frame, metric)
     best: dict[str, tuple[float, str]] = {}  # by kind of arm
     for arm in arms_of(found):
         best[kinds[arm]] = max(best.get(kinds[arm], (-1.0, "")), (float(found[arm].to_numpy().mean()), arm))
-    simple = sorted(((best[kind], kind) for kind in _SIMPLE_KINDS if kind in best), reverse=True)
+    detector, simple = best.pop("", None), sorted(((one, kind) for kind, one in best.items()), reverse=True)
     if not simple:
         return "Every simple baseline lacks trials."
     ((figure, first), kind), title = simple[0], METRICS[metric].title
     more = "".join(f" The best {kind}, {arm}, has {100 * mean:.1f}." for (mean, arm), kind in simple[1:])
-    if _OTHER not in best:
+    if detector is None:
         own = f"The best {kind}, {first}, has a mean {title} of {100 * figure:.1f}"
         return f"{own}; all other detectors lack trials.{more}"
-    other, detector = best[_OTHER]
+    other, name = detector
     if figure > other:
         return (
-            f"A {kind} wins: by mean {title}, {first} has {100 * figure:.1f} and the best other detector, {detector}, "
+            f"A {kind} wins: by mean {title}, {first} has {100 * figure:.1f} and the best other detector, {name}, "
             f"{100 * other:.1f}.{more}"
         )
     return (
-        f"The best detector is {detector}, with a mean {title} of {100 * other:.1f}. The best {kind}, {first}, has "
+        f"The best detector is {name}, with a mean {title} of {100 * other:.1f}. The best {kind}, {first}, has "
         f"{100 * figure:.1f}.{more}"
     )
-
-
-def _kind(detector: str) -> str:
-    if detector == "fair":
-        return _SIMPLE_KINDS[1]
-    return _SIMPLE_KINDS[0] if detector in SIMPLE else _OTHER
 
 
 def provenance_notes(frame: pl.DataFrame) -> list[str]:

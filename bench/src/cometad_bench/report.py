@@ -6,7 +6,6 @@ A report is a list of sections, and each section a function of the results: it r
 import base64
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +17,7 @@ from cometad.errors import InputError, OutputError, unknown
 from cometad.files import write_whole
 from cometad.metrics import METRICS
 from cometad.report.html import render
-from cometad_bench.compare import claim_of, comparison_table, without_one_dataset
+from cometad_bench.compare import compared, without_one_dataset
 from cometad_bench.cost import cost_panels, save_costs
 from cometad_bench.drift.figures import save_drift
 from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table
@@ -26,19 +25,9 @@ from cometad_bench.embedding import save_embedding
 from cometad_bench.experiments import EXPERIMENTS, REFERENCES, Experiment
 from cometad_bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad_bench.forms import anchor, as_latex, as_markdown, shown
-from cometad_bench.frame import (
-    RANKED_BY,
-    arms_of,
-    blocks,
-    detectors,
-    distinct,
-    family_means,
-    frame_of,
-    twins,
-    without_twins,
-)
-from cometad_bench.leaderboard import leaderboard_notes, leaderboard_tables
-from cometad_bench.nested import headline, nested_table
+from cometad_bench.frame import RANKED_BY, arms_of, blocks, detectors, distinct, family_means, frame_of, ranked
+from cometad_bench.leaderboard import leaderboard
+from cometad_bench.nested import choice
 from cometad_bench.notes import provenance_notes, simple_sentence
 from cometad_bench.paired import paired_table, schedules_table
 from cometad_bench.published import published
@@ -73,8 +62,7 @@ class Reported(NamedTuple):
         return f"{self.experiment.title}: {more}"
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     name: str
     title: str
     draw: Callable[[Path], object]
@@ -128,12 +116,12 @@ def report(
             caveats = (*_failures(_in_order(name, failed(read[name]))), *provenance_notes(results.frame))
             parts = [section(results) for section in _SECTIONS[EXPERIMENTS[name].report]]
             sections[name] = joined([*parts, Section(notes=caveats)])
-    paths = [path for name, section in sections.items() for path in _paths(name, section, target)]
+    forms = {path: write for name, one in sections.items() for path, write in _forms(name, one, target).items()}
     if check is not None:
-        check(paths)
-    for name, section in sections.items():
-        _write(name, section, target)
-    return paths
+        check(list(forms))
+    for path, write in forms.items():
+        write(path)
+    return list(forms)
 
 
 def _failures(records: Sequence[Record]) -> list[str]:
@@ -146,12 +134,11 @@ def _failures(records: Sequence[Record]) -> list[str]:
 
 def _in_order(name: str, records: Sequence[Record]) -> list[Record]:
     """Return the records of the experiment's arms, in the order of its datasets and arms."""
-    experiment = EXPERIMENTS[name]
-    arms = {arm.name: place for place, arm in enumerate(experiment.arms)}
-    datasets = {dataset: place for place, dataset in enumerate(experiment.datasets)}
+    arms, datasets = [arm.name for arm in EXPERIMENTS[name].arms], EXPERIMENTS[name].datasets
+    places = {dataset: place for place, dataset in enumerate(datasets)}
     return sorted(
         (record for record in records if record["arm"] in arms),
-        key=lambda record: (datasets.get(record["dataset"], len(datasets)), arms[record["arm"]], record["seed"]),
+        key=lambda one: (places.get(one["dataset"], len(places)), arms.index(one["arm"]), one["seed"]),
     )
 
 
@@ -182,29 +169,26 @@ def _part(frame: pl.DataFrame, wanted: Callable[[str, str], bool]) -> pl.DataFra
 def _tests(results: Reported) -> Section:
     """The tests of every arm against the base arm, or against the best one if the base arm lacks trials."""
     frame, metric, base = results.frame, results.metric, results.experiment.base
-    ranked = blocks(frame, metric, "entity")
-    if results.over != "entity" or len(ranked) < 2 or len(arms_of(ranked)) < 2:
+    found = blocks(frame, metric, "entity")
+    if results.over != "entity" or len(found) < 2 or len(arms_of(found)) < 2:
         return Section()
     if not results.has_base:
         means = family_means(frame, metric)
         best = max(means, key=lambda arm: fmean(means[arm].values()))
         why = f"{base} lacks trials, so the arms" if base else "The arms"
         note = f"{why} are tested against {best}, the best by mean {METRICS[metric].title}, which favors it."
-        table = comparison_table(frame, results.title(f"every arm against {best}"), best, metric)
-        return Section([table], notes=[note, claim_of(frame, best, metric)])
-    tables = [comparison_table(frame, results.title(f"every arm against {base}"), base, metric)]
-    notes = [claim_of(frame, base, metric)]
+        table, claim = compared(frame, results.title(f"every arm against {best}"), best, metric)
+        return Section([table], notes=[note, claim])
     lacking, others = without_one_dataset(frame, metric)
-    if len(others):
-        title = results.title(f"every arm against {base}, without {lacking}, which some arms lack")
-        notes.append(f"Without {lacking}: {claim_of(others, base, metric)}")
-        tables.append(comparison_table(others, title, base, metric))
     unchosen = _part(frame, lambda *entity: part_of(*entity) == "validate")
+    parts = [(frame, "", f"every arm against {base}")]
+    if len(others):
+        parts.append((others, f"Without {lacking}: ", f"{parts[0][2]}, without {lacking}, which some arms lack"))
     if len(distinct(unchosen, "dataset", "entity")) > 1:
-        sentence = claim_of(unchosen, base, metric)
-        notes.append(f"Only on the entities that did not serve to choose {base} (validate): {sentence}")
-        tables.append(comparison_table(unchosen, results.title("only validate"), base, metric))
-    return Section(tables, notes=notes)
+        words = f"Only on the entities that did not serve to choose {base} (validate): "
+        parts.append((unchosen, words, "only validate"))
+    tests = [(compared(part, results.title(title), base, metric), words) for part, words, title in parts]
+    return Section([table for (table, _), _ in tests], notes=[words + claim for (_, claim), words in tests])
 
 
 def _pairs(results: Reported) -> Section:
@@ -241,16 +225,13 @@ def _cost_figure(results: Reported) -> Section:
 
 
 def _ranks(results: Reported) -> Section:
-    frame, over = results.frame, results.over
-    ranked = without_twins(blocks(frame, results.metric, over), twins(frame))
-    if len(ranked) < 2 or len(arms_of(ranked)) < 2:
+    found = ranked(results.frame, results.metric, results.over)
+    if not found.ranks:
         return Section()
-    caption = (
-        f"Mean ranks by {METRICS[results.metric].title} over {len(ranked)} "
-        f"{'entities' if over == 'entity' else 'datasets'}; bars join arms that do not differ significantly by "
-        "Nemenyi's test"
-    )
-    draw = partial(save_critical_difference, frame=frame, metric=results.metric, over=over)
+    title = f"{METRICS[results.metric].title} over {len(found.blocks)} "
+    title += "entities" if results.over == "entity" else "datasets"
+    caption = f"Mean ranks by {title}; bars join arms that do not differ significantly by Nemenyi's test"
+    draw = partial(save_critical_difference, found=found, title=title)
     return Section(figures=[Figure(f"{results.name}-ranks.png", caption, draw)])
 
 
@@ -265,8 +246,8 @@ def _choice(results: Reported) -> Section:
     """Which configuration to choose, and what that choice is worth on a family without a say in it."""
     if len(distinct(results.frame, "dataset")) < 2:
         return _detection(results)
-    table = nested_table(results.frame, results.experiment.title, results.metric)
-    return Section([table], notes=[headline(results.frame, results.metric)])
+    table, headline = choice(results.frame, results.experiment.title, results.metric)
+    return Section([table], notes=[headline])
 
 
 def _comparison(results: Reported) -> Section:
@@ -275,12 +256,10 @@ def _comparison(results: Reported) -> Section:
     if not results.has_base:
         note = f"{base} lacks some trials, so no arm was compared with it."
         return joined([Section(notes=[note]), _detection(results)])
-    tables = [
-        comparison_table(frame, results.experiment.title, base, metric),
-        metric_table(frame, results.title("all metrics"), ranked_by=metric, over="entity"),
-    ]
-    tests = Section(tables, notes=[claim_of(frame, base, metric)])
-    return joined([tests, _costs(results), _simple(results), _ranks(results)])
+    tests, claim = compared(frame, results.experiment.title, base, metric)
+    metrics = metric_table(frame, results.title("all metrics"), ranked_by=metric, over="entity")
+    first = Section([tests, metrics], notes=[claim])
+    return joined([first, _costs(results), _simple(results), _ranks(results)])
 
 
 def _sensitivity(results: Reported) -> Section:
@@ -317,8 +296,8 @@ def _efficiency(results: Reported) -> Section:
 
 
 def _leaderboard(results: Reported) -> Section:
-    tables = leaderboard_tables(results.frame, results.experiment.title)
-    return Section(tables, notes=leaderboard_notes(results.frame))
+    tables, sentences = leaderboard(results.frame, results.experiment.title)
+    return Section(tables, notes=sentences)
 
 
 def _embedding(results: Reported) -> Section:
@@ -372,29 +351,18 @@ _SECTIONS: dict[str, Sequence[Callable[[Reported], Section]]] = {
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _paths(name: str, section: Section, target: Path) -> list[Path]:
-    names = [figure.name for figure in section.figures] + [f"{name}.{ending}" for ending in _endings(section)]
-    return [target / each for each in names]
+def _forms(name: str, section: Section, target: Path) -> dict[Path, Callable[[Path], object]]:
+    """Return how to write each file of a report, figures first: its page embeds them."""
 
+    def text(of: Callable[[], str]) -> Callable[[Path], object]:
+        return lambda path: write_whole(path, lambda temporary: temporary.write_text(of(), encoding="utf-8"))
 
-def _endings(section: Section) -> list[str]:
-    return ["md", "html", "tex"] if section.tables else ["md", "html"]
-
-
-def _write(name: str, section: Section, target: Path) -> None:
-    for figure in section.figures:
-        figure.draw(target / figure.name)
-    forms: dict[str, Callable[[], str]] = {
-        "md": lambda: _markdown(name, section),
-        "html": lambda: _page(name, section, target),
-        "tex": lambda: "\n\n".join(as_latex(table) for table in section.tables) + "\n",
-    }
-    for ending in _endings(section):
-        text = forms[ending]()
-        write_whole(
-            target / f"{name}.{ending}",
-            lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"),  # type: ignore[misc]
-        )
+    forms: dict[str, Callable[[Path], object]] = {figure.name: figure.draw for figure in section.figures}
+    forms[f"{name}.md"] = text(lambda: _markdown(name, section))
+    forms[f"{name}.html"] = text(lambda: _page(name, section, target))
+    if section.tables:
+        forms[f"{name}.tex"] = text(lambda: "\n\n".join(map(as_latex, section.tables)) + "\n")
+    return {target / file: write for file, write in forms.items()}
 
 
 def _markdown(name: str, section: Section) -> str:

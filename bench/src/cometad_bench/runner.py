@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from filelock import Timeout
 
@@ -27,23 +27,19 @@ from cometad.parameters import check_integer
 from cometad.progress import ProgressCallback, show_progress
 from cometad_bench.datasets.readers import READERS, entities, status
 from cometad_bench.datasets.stored import StoredDataset, opened
-from cometad_bench.drift.trial import drift_trials, plants, settings_of
-from cometad_bench.embedding import embedding_trials
+from cometad_bench.drift.experiment import drift, plants, settings_of
+from cometad_bench.embedding import embedding
 from cometad_bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
 from cometad_bench.isolation import Work, isolated
 from cometad_bench.plants import PLANTS, plant_family
 from cometad_bench.results import Record, Results, identity
 from cometad_bench.split import part_of
-from cometad_bench.trial import detection_trials, failure, limit_threads, planned, tsb_ad_trials
+from cometad_bench.trial import Measure, attempts, detection, failure, limit_threads, planned, whole_series
 
 FOLDER = Path("results")
 SYNTHETIC = {PLANT: plants, PLANTS: plant_family}  # datasets that are made, not read
 Entity = Dataset | StoredDataset
 WHOLE = ("concatenated", "embedding")  # protocols that join the entities of a dataset into one series
-
-
-def _silent(sentence: str) -> None:
-    """Ignore the sentence."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def run(
     isolate: bool = True,
     engine: Engine | None = None,
     verbose: bool = False,
-    notify: Callable[[str], object] = _silent,
+    notify: Callable[[str], object] = lambda sentence: None,
 ) -> Outcome:
     """Run the trials of an experiment that have no result yet, and append their results to a file in the folder.
 
@@ -216,13 +212,12 @@ def _select(series: list[Entity], entities: Sequence[str] | None, absent: Collec
 # --- the trials -------------------------------------------------------------------------------------------------------
 
 
-# A function that runs the trials of arms that share one training run, by protocol.
-_TRIALS: dict[str, Callable[..., Iterator[Record]]] = {
-    "concatenated": detection_trials,
-    "entity": detection_trials,
-    "tsb-ad": tsb_ad_trials,
-    "drift": drift_trials,
-    "embedding": embedding_trials,
+_PROTOCOLS: dict[str, Callable[[Any, str], Measure]] = {
+    "concatenated": detection,
+    "entity": detection,
+    "tsb-ad": whole_series,
+    "drift": drift,
+    "embedding": embedding,
 }
 
 
@@ -231,21 +226,25 @@ def _jobs(name: str, entity: Entity, arms: Sequence[Arm], seed: int, device: str
     settings = settings_of(entity.entity) if protocol == "drift" else [{}]
     for group in groups(arms):
         plans = tuple(planned(name, entity, arm, seed, device, setting) for arm in group for setting in settings)
-        yield Job(plans, partial(_TRIALS[protocol], group, entity, device))
+        yield Job(plans, partial(attempts, _PROTOCOLS[protocol], group, entity, device))
 
 
 class _Tally:
-    """Counts what is done, stores each result at once, and reports progress."""
+    """Knows which trials have a result, here or from another process; stores each new one at once; reports progress."""
 
     def __init__(
         self, jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: ProgressCallback
     ) -> None:
         self._results, self._outcome, self._report = results, outcome, report
-        self._ledger, self._remaining = _Ledger(results, retry), _RemainingTime()
+        before = [(identity(record), record["error"]) for record in results.new()]
+        self._finished = {name for name, error in before if error is None}
+        failed = {name for name, _ in before} - self._finished
+        self._finished |= set() if retry else failed
         self._total, self._passed = sum(len(job.plans) for job in jobs), 0
-        self._expected = [Counter(plan["arm"] for plan in self._ledger.missing(job)) for job in jobs]
+        self._expected = [Counter(plan["arm"] for plan in self._missing(job)) for job in jobs]
         self._waiting = sum(self._expected, Counter())  # by arm
-        failed = self._ledger.failed
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)  # that trials took, by arm
+        self._last = time.monotonic()
         outcome.requested = self._total
         outcome.failed_before = 0 if retry else sum(name in failed for job in jobs for name in job.identities)
         outcome.done_before = self._total - outcome.failed_before - self._waiting.total()
@@ -253,7 +252,9 @@ class _Tally:
 
     def begin(self, number: int, job: Job, mine: bool) -> list[Record]:
         """The trials of a job that have no result yet; none if another process has claimed it."""
-        missing, before = self._ledger.missing(job) if mine else [], self._expected[number]
+        # Trials that fail during this run, here or in another process, are not retried.
+        self._finished |= {identity(record) for record in self._results.new()}
+        missing, before = self._missing(job) if mine else [], self._expected[number]
         self._outcome.elsewhere += 0 if mine else before.total()
         # Others may have run some.
         self._waiting = self._waiting - before + Counter(plan["arm"] for plan in missing)
@@ -261,20 +262,30 @@ class _Tally:
         return missing
 
     def take(self, record: Record) -> None:
-        outcome = self._outcome
+        outcome, arm, now = self._outcome, record["arm"], time.monotonic()
         self._results.append(record)
         outcome.done += record["error"] is None
         outcome.failed += [record] if record["error"] is not None else []
         self._passed += 1
-        self._waiting[record["arm"]] -= 1
-        self._remaining.lap(record)
-        what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
-        left = self._remaining.estimate(self._waiting)
-        self._report(self._passed, self._total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+        self._waiting[arm] -= 1
+        self._seconds[arm].append(now - self._last)
+        self._last = now
+        what = f"{record['dataset']} {record['entity']} {arm}, seed {record['seed']}"
+        text = f"{len(outcome.failed)} failed, about {self._remaining()} left; last: {what}"
+        self._report(self._passed, self._total, text)
 
     def finish(self) -> None:
         if not self._outcome.done and not self._outcome.failed:
             self._report(self._passed, self._total, "nothing left to run")
+
+    def _missing(self, job: Job) -> list[Record]:
+        return [plan for plan, name in zip(job.plans, job.identities, strict=True) if name not in self._finished]
+
+    def _remaining(self) -> str:
+        """The expected time for the waiting trials, in words; an arm not seen yet counts as an average one."""
+        everything = [seconds for laps in self._seconds.values() for seconds in laps]
+        seconds = sum(count * fmean(self._seconds.get(arm, everything)) for arm, count in self._waiting.items())
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _work(jobs: Sequence[Job], results: Results, isolated_on: str | None, tally: _Tally) -> None:
@@ -289,55 +300,32 @@ def _work(jobs: Sequence[Job], results: Results, isolated_on: str | None, tally:
                     tally.take(record)
 
 
-class _Trials(NamedTuple):
-    work: Work
-    plans: list[Record]
-    device: str
-
-
 def _work_on(engine: Engine, jobs: Sequence[Job], results: Results, device: str, tally: _Tally) -> None:
     """Run the jobs on an engine, whose workers run each in a process of its own."""
-    sent: list[tuple[_Trials, ExitStack]] = []
+    sent: list[tuple[list[Record], ExitStack]] = []
 
-    def tasks() -> Iterator[_Trials]:
+    def tasks() -> Iterator[tuple[Work, list[Record], str]]:
         for number, job in enumerate(jobs):
             claim = ExitStack()
             claims.push(claim)  # in case of an interrupt
             missing = tally.begin(number, job, claim.enter_context(claimed(results, job)))
             if missing:
-                sent.append((_Trials(job.work, missing, device), claim))
-                yield sent[-1][0]
+                sent.append((missing, claim))
+                yield job.work, missing, device
             else:
                 claim.close()
 
     with ExitStack() as claims:
         for outcome in engine.run(_isolated_trials, tasks()):
-            trials_sent, claim = sent[outcome.number]
-            lost = [plan | failure(device, outcome.error or "") for plan in trials_sent.plans]
+            plans, claim = sent[outcome.number]
+            lost = [plan | failure(device, outcome.error or "") for plan in plans]
             for record in outcome.result if outcome.error is None else lost:
                 tally.take(record)
             claim.close()
 
 
-def _isolated_trials(trials_sent: _Trials) -> list[Record]:
-    """The results of a job, from a process of its own: its peak of memory is its own."""
-    return list(isolated(*trials_sent))
-
-
-class _Ledger:
-    """Tracks which trials have a result, including those that other processes add during the run."""
-
-    def __init__(self, results: Results, retry: bool) -> None:
-        self._results = Results(results.path)
-        before = self._results.new()
-        self._finished = {identity(record) for record in before if record["error"] is None}
-        self.failed = {identity(record) for record in before} - self._finished  # only failures before this run
-        self._finished |= set() if retry else self.failed
-
-    def missing(self, job: Job) -> list[Record]:
-        # Trials that fail during this run, here or in another process, are not retried.
-        self._finished |= {identity(record) for record in self._results.new()}
-        return [plan for plan, name in zip(job.plans, job.identities, strict=True) if name not in self._finished]
+def _isolated_trials(task: tuple[Work, list[Record], str]) -> list[Record]:
+    return list(isolated(*task))
 
 
 @contextmanager
@@ -354,22 +342,3 @@ def claimed(results: Results, job: Job) -> Iterator[bool]:
     finally:
         Path(lock.lock_file).unlink(missing_ok=True)  # a process that opens it just now finds the job done
         lock.release()
-
-
-class _RemainingTime:
-    """Estimates the remaining time from how long the trials of each arm take."""
-
-    def __init__(self) -> None:
-        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
-        self._last = time.monotonic()
-
-    def lap(self, record: Record) -> None:
-        now = time.monotonic()
-        self._seconds[record["arm"]].append(now - self._last)
-        self._last = now
-
-    def estimate(self, waiting: Counter[str]) -> str:
-        """Return the expected time for the waiting trials, in words; an arm not seen yet counts as an average one."""
-        everything = [seconds for laps in self._seconds.values() for seconds in laps]
-        seconds = sum(count * fmean(self._seconds.get(arm, everything)) for arm, count in waiting.items())
-        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -4,13 +4,12 @@ Comparisons use the figures as printed: figures that print alike share their mar
 if it prints higher. `forms` writes a table as Markdown, LaTeX or HTML.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.stats import rankdata
 
 from cometad.metrics import METRICS
 from cometad_bench import frame as figures_of
@@ -24,8 +23,8 @@ from cometad_bench.frame import (
     distinct,
     mean,
     mean_over_seeds,
+    ranked,
     twins,
-    without_twins,
 )
 from cometad_bench.notes import coverage, metric_notes, threshold_notes
 from cometad_bench.results import Record
@@ -35,6 +34,7 @@ AVERAGE = "average"
 
 Mark = Literal["", "best", "second"]
 Means = dict[str, Any]  # a row of `mean_over_seeds`: the means of one arm on one dataset
+Ranks = dict[tuple[str, str], float]  # by dataset and arm
 Published = dict[tuple[str, str], Mapping[str, float]]
 
 
@@ -170,60 +170,42 @@ def _metric_column(name: str) -> ResultColumn:
 
 
 def _groups(means: Sequence[Means], columns: Sequence[ResultColumn], paper: Published) -> tuple[Group, ...]:
-    datasets = dict.fromkeys(one["dataset"] for one in means)
-    return tuple(
-        Group(dataset, tuple(_rows([one for one in means if one["dataset"] == dataset], columns, paper)))
-        for dataset in datasets
-    )
+    by_dataset: dict[str, list[Means]] = {}
+    for one in means:
+        by_dataset.setdefault(one["dataset"], []).append(one)
+    return tuple(Group(dataset, tuple(_rows(own, columns, paper))) for dataset, own in by_dataset.items())
 
 
-def _rows(means: Sequence[Means], columns: Sequence[ResultColumn], paper: Published) -> list[ResultRow]:
-    """Return the rows of one dataset; the published figures of an arm follow its own."""
+def _rows(means: Sequence[Means], columns: Sequence[ResultColumn], paper: Published) -> Iterator[ResultRow]:
+    """The rows of one dataset, references last; the published figures of an arm follow its own."""
     cells = [_cells(means, column) for column in columns]
-    rows = []
-    for one in sorted(means, key=_reference_position):
+    last = {arm: place for place, arm in enumerate(REFERENCES, 1)}
+    for one in sorted(means, key=lambda one: last.get(one["arm"], 0)):
         arm, where = one["arm"], (one["dataset"], one["arm"])
-        rows.append(ResultRow(arm, tuple(column[arm] for column in cells), coverage(one)))
+        yield ResultRow(arm, tuple(column[arm] for column in cells), coverage(one))
         if where in paper:
-            rows.append(ResultRow.of("paper", (paper[where].get(column.figure) for column in columns)))
-    return rows
-
-
-def _reference_position(one: Means) -> int:
-    return 1 + REFERENCES.index(one["arm"]) if one["arm"] in REFERENCES else 0
+            yield ResultRow.of("paper", (paper[where].get(column.figure) for column in columns))
 
 
 def _cells(means: Sequence[Means], column: ResultColumn) -> dict[str, Cell]:
-    """Return the cells of one column by arm. Only means over the same entities are compared."""
+    """The cells of one column by arm. Only means over the same entities are compared."""
     compared = {
         one["arm"]: column.printed(one[column.figure])
         for one in means
         if one[column.figure] is not None and one["entities"] == one["all_entities"]
     }
-    marks = _marks({arm: value for arm, value in compared.items() if arm not in REFERENCES}, column.better)
+    ours = {arm: column.better * value for arm, value in compared.items() if arm not in REFERENCES}
+    order = sorted(set(ours.values()), reverse=True) if column.better else []
+    marks: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False))  # equal figures share a mark
     floor = max((compared[arm] for arm in REFERENCES if arm in compared), default=-np.inf)
-    return {
-        one["arm"]: replace(
-            _cell(one, column),
-            mark=marks.get(one["arm"], ""),
-            at_floor=column.has_floor and one["arm"] in marks and compared[one["arm"]] <= floor,
-        )
-        for one in means
-    }
-
-
-def _cell(one: Means, column: ResultColumn) -> Cell:
-    if one[column.figure] is None:
-        return Cell()
-    deviation = one.get(column.figure + DEVIATION) if column.with_deviation else None
-    return Cell(one[column.figure], deviation, one.get(column.total))
-
-
-def _marks(printed: Mapping[str, float], better: int) -> dict[str, Mark]:
-    """Return the mark of each arm. Arms with equal figures share a mark."""
-    order = sorted({better * value for value in printed.values()}, reverse=True)
-    marks: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False)) if better else {}
-    return {arm: marks.get(better * value, "") for arm, value in printed.items()}
+    cells = {}
+    for one in means:
+        arm, value = one["arm"], one[column.figure]
+        at_floor = column.has_floor and arm in ours and compared[arm] <= floor
+        deviation = one.get(column.figure + DEVIATION) if column.with_deviation else None
+        mark = marks.get(ours[arm], "") if arm in ours else ""
+        cells[arm] = Cell() if value is None else Cell(value, deviation, one.get(column.total), mark, at_floor)
+    return cells
 
 
 # --- average over datasets, and ranks ---------------------------------------------------------------------------------
@@ -246,19 +228,19 @@ def _with_average(means: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([means, average.fill_nan(None)], how="diagonal_relaxed")
 
 
-def _ranks(frame: pl.DataFrame, metric: str, over: str) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """Return the mean rank by dataset and arm, and its mean over datasets, with footnotes; nothing if none to rank."""
+def _ranks(frame: pl.DataFrame, metric: str, over: str) -> tuple[Ranks, list[str]]:
+    """The mean rank by dataset and arm, and its mean over datasets, with footnotes; nothing if none to rank."""
     found = blocks(frame, metric, over)
     arms = arms_of(found)
     if len(found) < 2 or len(arms) < 2:
         return {}, []
-    ranks: dict[tuple[str, str], float] = {}
+    ranks: Ranks = {}
     same: dict[str, dict[str, str]] = {}
     for dataset in distinct(found, "dataset"):
         rows = found.filter(pl.col("dataset") == dataset)
         same[dataset] = twins(frame.filter(pl.col("dataset") == dataset, pl.col("arm").is_in(arms)))
         kept = [arm for arm in arms if arm not in same[dataset]]
-        own = dict(zip(kept, rankdata(-rows.select(kept).to_numpy(), axis=1).mean(axis=0).tolist(), strict=True))
+        own = dict(zip(kept, mean_ranks(rows.select(kept).to_numpy()).tolist(), strict=True))
         ranks |= {(dataset, arm): own[same[dataset].get(arm, arm)] for arm in arms}
     ranks |= {(AVERAGE, arm): float(np.mean([ranks[dataset, arm] for dataset in same])) for arm in arms}
     several = "datasets" if over == "dataset" else "entities"
@@ -271,15 +253,13 @@ def _ranks(frame: pl.DataFrame, metric: str, over: str) -> tuple[dict[tuple[str,
     return ranks, [note, *_twin_notes(same)]
 
 
-def _plain_ranks(frame: pl.DataFrame, metric: str) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """Return the mean rank of each arm over the entities of all datasets, for the average; nothing for one dataset."""
-    found, same = blocks(frame, metric, "entity"), twins(frame)
-    kept = arms_of(without_twins(found, same))
-    if found["dataset"].n_unique() < 2 or len(kept) < 2:
+def _plain_ranks(frame: pl.DataFrame, metric: str) -> tuple[Ranks, list[str]]:
+    """The mean rank of each arm over the entities of all datasets, for the average; nothing for one dataset."""
+    found, ranks, same = ranked(frame, metric, "entity")
+    if found["dataset"].n_unique() < 2 or not ranks:
         return {}, []
-    ranks = dict(zip(kept, mean_ranks(found.select(kept).to_numpy()).tolist(), strict=True))
     note = f"Plain mean rank: over all {len(found)} entities, so that a dataset with many of them counts more."
-    return {(AVERAGE, arm): ranks[same.get(arm, arm)] for arm in arms_of(found)}, [note]
+    return {(AVERAGE, arm): ranks[same.get(arm, arm)] for arm in (*ranks, *same) if same.get(arm, arm) in ranks}, [note]
 
 
 def _twin_notes(same: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -80,36 +80,24 @@ def training_series(arm: Arm, dataset: Dataset) -> Floats:
     return dataset.held_out_last(share)[0] if joined and share is not None else dataset.train
 
 
-def detection_trials(
-    arms: Sequence[Arm], entity: Dataset | StoredDataset, device: str, plans: Sequence[Record]
-) -> Iterator[Record]:
-    """Yield the results of arms that share one training run: the test part is scored and compared with its labels."""
-    dataset = opened(entity)
-    fitting = Fitting(dataset, device)
-    return attempts(arms, device, plans, lambda arm, plan: _detection(fitting, arm, plan["seed"], dataset))
-
-
-def tsb_ad_trials(
-    arms: Sequence[Arm], entity: Dataset | StoredDataset, device: str, plans: Sequence[Record]
-) -> Iterator[Record]:
-    """Yield results under the protocol of TSB-AD: the whole series is scored, and VUS uses a window found in it.
-
-    The series is read in the trials, so that an unreadable one fails them.
-    """
-    fitting = cache(lambda: Fitting(opened(entity), device))
-    return attempts(arms, device, plans, lambda arm, plan: _tsb_ad(fitting(), arm, plan["seed"], opened(entity)))
+Measured = dict[str, Any]  # the fields of a result that a trial adds to its plan
+Measure = Callable[[Arm, Record], Measured]
 
 
 def attempts(
-    arms: Sequence[Arm], device: str, plans: Sequence[Record], measure: Callable[[Arm, Record], dict[str, Any]]
+    protocol: Callable[[Any, str], Measure],
+    arms: Sequence[Arm],
+    entity: Dataset | StoredDataset,
+    device: str,
+    plans: Sequence[Record],
 ) -> Iterator[Record]:
-    """Yield the results of some trials; a failed one has its error instead of figures."""
-    by_name = {arm.name: arm for arm in arms}
+    """Yield the results of arms that share one training run; a failed trial has its error instead of figures."""
+    measure, by_name = protocol(entity, device), {arm.name: arm for arm in arms}
     for plan in plans:
         yield plan | attempt(partial(measure, by_name[plan["arm"]], plan), device)
 
 
-def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any]:
+def attempt(measure: Callable[[], Measured], device: str) -> Measured:
     """Return the measured figures, or the error in one line, with facts about the machine."""
     peak = Peak(device)
     try:
@@ -121,13 +109,13 @@ def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any
     return EMPTY | facts(device) | {"start_bytes": peak.start, "peak_bytes": peak.bytes} | figures
 
 
-def failure(device: str, error: str) -> dict[str, Any]:
+def failure(device: str, error: str) -> Measured:
     """Return the fields of a trial whose process died, without touching the GPU."""
     hardware = {} if device == "cpu" else {"device": device}
     return EMPTY | facts("cpu") | hardware | {"start_bytes": None, "peak_bytes": None, "error": error}
 
 
-def facts(device: str) -> dict[str, Any]:
+def facts(device: str) -> Measured:
     return {
         "device": _processor(device),
         "threads": thread_count(),
@@ -158,16 +146,16 @@ class Fitting:
         self._trained = (arm, seed, detector, seconds)
         return detector, seconds
 
+    def scores(self, arm: Arm, seed: int) -> tuple[Detector, Floats, Measured]:
+        """Return a fitted detector, its scores of the test part, and the costs."""
+        detector, fit_seconds = self(arm, seed)
+        started = time.monotonic()
+        scores = detector.decision_function(self._dataset.test)
+        return detector, scores, costs(detector, fit_seconds, time.monotonic() - started)
 
-def _scored(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> tuple[Detector, Floats, dict[str, Any]]:
-    detector, fit_seconds = fitting(arm, seed)
-    started = time.monotonic()
-    scores = detector.decision_function(dataset.test)
-    return detector, scores, costs(detector, fit_seconds, time.monotonic() - started)
 
-
-def costs(detector: Detector, fit_seconds: float, score_seconds: float) -> dict[str, Any]:
-    """Return the fields of a result that say what a detector took; `parameters` is None if it has no network."""
+def costs(detector: Detector, fit_seconds: float, score_seconds: float) -> Measured:
+    """Return what a detector took; `parameters` is None if it has no network."""
     network = getattr(detector, "network_", None)
     return {
         "parameters": None if network is None else parameter_count(network),
@@ -176,26 +164,40 @@ def costs(detector: Detector, fit_seconds: float, score_seconds: float) -> dict[
     }
 
 
-def _detection(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
-    detector, scores, taken = _scored(fitting, arm, seed, dataset)
-    metrics, threshold = evaluate(dataset.labels, scores), common_threshold(detector.decision_scores_)
-    return taken | {
-        "metrics": metrics,
-        "untied": {"vus_pr": untied_vus_pr(dataset.labels, scores, metrics)},
-        "at_threshold": at_threshold(dataset.labels, scores, threshold, period(dataset.name)),
-    }
+def detection(entity: Dataset | StoredDataset, device: str) -> Measure:
+    """The test part is scored and compared with its labels."""
+    dataset = opened(entity)
+    fitting = Fitting(dataset, device)
+
+    def measure(arm: Arm, plan: Record) -> Measured:
+        detector, scores, taken = fitting.scores(arm, plan["seed"])
+        metrics, threshold = evaluate(dataset.labels, scores), common_threshold(detector.decision_scores_)
+        return taken | {
+            "metrics": metrics,
+            "untied": {"vus_pr": untied_vus_pr(dataset.labels, scores, metrics)},
+            "at_threshold": at_threshold(dataset.labels, scores, threshold, period(dataset.name)),
+        }
+
+    return measure
 
 
-def _tsb_ad(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
-    _, scores, taken = _scored(fitting, arm, seed, dataset)
-    # TSB-AD scales scores to [0, 1] first, which changes none of these: they depend only on the order of the scores.
-    protocol = tsb_ad(sliding_window(dataset.test[:, 0]))
-    settings = protocol.max_window, protocol.flavor, protocol.ranks
-    return taken | {
-        "window": protocol.max_window,
-        "metrics": evaluate(dataset.labels, scores, protocol),
-        "untied": {"vus_pr": vus(dataset.labels, untied(scores), *settings).pr},
-    }
+def whole_series(entity: Dataset | StoredDataset, device: str) -> Measure:
+    """The protocol of TSB-AD: the whole series is scored, and VUS uses a window found in it."""
+    fitting = cache(lambda: Fitting(opened(entity), device))  # in a trial, so that an unreadable series fails it
+
+    def measure(arm: Arm, plan: Record) -> Measured:
+        _, scores, taken = fitting().scores(arm, plan["seed"])
+        dataset = opened(entity)
+        # TSB-AD scales scores to [0, 1] first, which changes none of these: they depend only on the order of scores.
+        protocol = tsb_ad(sliding_window(dataset.test[:, 0]))
+        settings = protocol.max_window, protocol.flavor, protocol.ranks
+        return taken | {
+            "window": protocol.max_window,
+            "metrics": evaluate(dataset.labels, scores, protocol),
+            "untied": {"vus_pr": vus(dataset.labels, untied(scores), *settings).pr},
+        }
+
+    return measure
 
 
 def common_threshold(training_scores: Floats) -> float:

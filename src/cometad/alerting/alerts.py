@@ -396,7 +396,7 @@ class Judge(Saved):
     (array([0, 1, 0]), ['opened', 'closed'])
     """
 
-    saved: ClassVar[Table] = {"watch": array("_learned", "number"), "alerts": part("_run")}
+    saved: ClassVar[Table] = {"watch": array("_learned", "number"), "alerts": part("alerts")}
 
     def __init__(
         self, rule: Threshold, state: Floats, alerts: Alerts, tail: ScoreTail, period: float = math.nan
@@ -406,12 +406,7 @@ class Judge(Saved):
         self._tracks = track is not None
         if self._tracks:
             alerts = replace(alerts, merge_gap=max(alerts.merge_gap, PAUSE))
-        self._run = AlertRun(alerts, tail, track=track, period=period)
-
-    @property
-    def alerts(self) -> AlertRun:
-        """The run that groups flagged time steps into events."""
-        return self._run
+        self.alerts = AlertRun(alerts, tail, track=track, period=period)  # groups flagged time steps into events
 
     def push(
         self, scores: ArrayLike, imputed: NDArray[np.bool_] | None = None, times: Integers | None = None
@@ -426,7 +421,7 @@ class Judge(Saved):
             values, measured = np.atleast_1d(np.asarray(scores, np.float64)), ~imputed
             as_scores(values[measured])
         tops = values if self._tracks else self._follow_measured(values, measured)
-        return self._run.advance(values, tops, measured, times)
+        return self.alerts.advance(values, tops, measured, times)
 
     def _follow_measured(self, values: Floats, measured: Flags | None) -> Floats:
         """The threshold of each time step; an unmeasured step takes that of the next measured one."""
@@ -437,16 +432,17 @@ class Judge(Saved):
         return followed
 
     def finish(self) -> list[Change]:
-        return self._run.finish()
+        return self.alerts.finish()
 
     @property
     def _learned(self) -> Floats:
         """The state of the watch."""
-        return self._run.track if self._tracks else self._watch.state()
+        return self.alerts.track if self._tracks else self._watch.state()
 
     @_learned.setter
     def _learned(self, state: Floats) -> None:
         self._watch = self._rule.watch(state)
         if self._tracks:
-            require_state(state.shape == self._run.track.shape, "the state of its threshold has another length")
-            self._run.track = np.where(np.arange(len(state)) == at.FLOOR, self._run.track, state)  # 0.2 had no floor
+            own = self.alerts.track
+            require_state(state.shape == own.shape, "the state of its threshold has another length")
+            self.alerts.track = np.where(np.arange(len(state)) == at.FLOOR, own, state)  # 0.2 had no floor

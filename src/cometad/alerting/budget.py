@@ -31,7 +31,7 @@ from cometad.compute import jit
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import check_between, check_integer, require
 from cometad.registry import register
-from cometad.saving import Numbered, require_state
+from cometad.saving import require_state
 
 RATE_STEP = 0.5  # positions by which a flag raises the threshold of a rate; 0.4 to 0.6 do about as well on real scores
 EXTRA = 0.5  # held flags allowed per flag of the budget
@@ -224,7 +224,7 @@ class Budget:
         return BudgetWatch(self, state) if self.rate is not None else AlertBudgetWatch(state)
 
 
-class BudgetWatch(Numbered, Watch):
+class BudgetWatch(Watch):
     """Tracks the threshold of a rate along a stream of scores; created by `Budget.watch`; see `Budget`."""
 
     numbers = ("_numbers",)
@@ -243,7 +243,7 @@ class BudgetWatch(Numbered, Watch):
         return thresholds
 
 
-class AlertBudgetWatch(Numbered, Watch):
+class AlertBudgetWatch(Watch):
     """Tracks the threshold of a budget of alerts; created by `Budget.watch`.
 
     What it does depends on the events. By itself it follows events of the default kind; `Judge` has its own.

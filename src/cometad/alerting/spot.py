@@ -244,7 +244,7 @@ class DriftingSpot:
         return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate, self.tail))
 
 
-class DriftingSpotWatch(Numbered, Watch):
+class DriftingSpotWatch(Watch):
     """Compares a stream of scores with the tail above their moving mean; created by `DriftingSpot.watch`."""
 
     numbers = ("_mean", "_peaks")

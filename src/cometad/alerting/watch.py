@@ -23,8 +23,11 @@ from cometad.saving import Numbered, require_state
 # -- threshold rules ---------------------------------------------------------------------------------------------------
 
 
-class Watch(ABC):
-    """Applies a threshold to a stream of scores that arrive in chunks of any size, in bounded memory."""
+class Watch(Numbered, ABC):
+    """Applies a threshold to a stream of scores that arrive in chunks of any size, in bounded memory.
+
+    `rule.watch(watch.state())` resumes from its state, bit for bit.
+    """
 
     @property
     @abstractmethod
@@ -34,10 +37,6 @@ class Watch(ABC):
     @abstractmethod
     def follow(self, scores: ArrayLike) -> Floats:
         """The threshold (time,) that applies to each score; scores come in time order, one or several (time,)."""
-
-    @abstractmethod
-    def state(self) -> Floats:
-        """The complete state; `rule.watch(state)` resumes from it, bit for bit."""
 
     def push(self, scores: ArrayLike) -> Flags:
         """Flags (time,): True for each score above its threshold."""
@@ -58,7 +57,7 @@ class Threshold(Protocol):
         """A watch that starts from a state and does not modify it."""
 
 
-class FixedWatch(Numbered, Watch):
+class FixedWatch(Watch):
     """A threshold that never changes.
 
     >>> import numpy as np
@@ -169,7 +168,7 @@ def _percent(share: float) -> str:
 
 # The state of a budget of alerts: start, spread, position, floor, one that is no longer used, the last score, and the
 # share of readings that may open an event. `Budget` explains them.
-START, SPREAD, POSITION, FLOOR, UNUSED, LAST, SHARE = range(7)
+START, SPREAD, POSITION, FLOOR, _, LAST, SHARE = range(7)
 STEP = 0.25  # positions by which an event raises the threshold; 0.15 to 0.3 do about as well on the select entities
 EXTRA_COST = 0.8  # an ordinary event costs 1.8, so that quiet data does not spend the budget
 ORDINARY, RARE = 0.3, 0.4  # severities up to which an event costs most, and from which it costs 1

@@ -133,7 +133,7 @@ def _row_check(missing: bool) -> "Check":
         series = unchecked_series(frame, first=seen, where=where)
         order.on_time(series)
         as_series(series, missing=missing)
-        order.take(None if series.times is None else series.times[-1])
+        order.last = None if series.times is None else series.times[-1]
         seen += len(series)
 
     return check

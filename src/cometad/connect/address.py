@@ -1,7 +1,7 @@
 """The address of a source: a URL and a few options, from `cometad.toml` or the command line."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -30,8 +30,32 @@ def choice(what: str, known: Iterable[str], default: str) -> Option:
     return Option(default, read)
 
 
-def seconds_of(text: str) -> float | None:
-    """The seconds of a period such as 15s; None if there is no text."""
+def one_of(known: Sequence[str], refusal: str) -> Option:
+    """An option with a few known values, the first by default; `refusal` has a blank for another."""
+
+    def read(text: str) -> str:
+        if text not in known:
+            raise ParameterError(refusal.format(repr(text)))
+        return text
+
+    return Option(known[0], read)
+
+
+def whole(most: int, refusal: str, default: str = "") -> Option:
+    """An option with a number from 1 to `most`, None without a default; `refusal` has a blank for another text."""
+
+    def read(text: str) -> int | None:
+        if not text and not default:
+            return None
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+            raise ParameterError(refusal.format(repr(text)))
+        return int(text)
+
+    return Option(default, read)
+
+
+def seconds_of(text: str | None) -> float | None:
+    """The seconds of a period such as 15s."""
     return parse_period(text) / 1e6 if text else None
 
 
@@ -71,9 +95,8 @@ class Address:
             parts = urlsplit(self.url, allow_fragments=False)  # in MQTT, # is a wildcard
             _ = parts.port  # raises ValueError if it is not a port
         except ValueError as error:
-            raise ParameterError(
-                f"{self.shown!r} is not a URL: {error}. Write something like mqtt://host/topic."
-            ) from error
+            problem = f"{self.shown!r} is not a URL: {error}. Write something like mqtt://host/topic."
+            raise ParameterError(problem) from error
         return parts
 
     @property
@@ -99,7 +122,6 @@ class Address:
 
     @property
     def host(self) -> str:
-        """The host; empty if there is none."""
         return self.parts.hostname or ""
 
     def port(self, default: int) -> int:
@@ -110,17 +132,17 @@ class Address:
         return unquote(self.parts.path.removeprefix("/"))
 
     @property
-    def given_options(self) -> dict[str, str]:
-        """The options of the connector: those of the file, and those in the query of the URL, which go first."""
+    def _given(self) -> dict[str, str]:
+        """The options of the connector: those in the query of the URL go first."""
         query = dict(parse_qsl(self.parts.query, keep_blank_values=True))
         return query | self.options | query
 
     def option(self, name: str, default: str) -> str:
         """An option of the connector: from the query of the URL, or from the file."""
-        return self.given_options.get(name, default)
+        return self._given.get(name, default)
 
     def check_options(self, known: Iterable[str]) -> None:
-        for name in self.given_options:
+        for name in self._given:
             if name not in known:
                 raise unknown(f"option of {self.scheme}", name, known)
 
@@ -131,12 +153,10 @@ class Address:
 
     @property
     def username(self) -> str | None:
-        """The user to log in as, if any."""
         return self.user or (None if self.parts.username is None else unquote(self.parts.username))
 
     @property
     def password(self) -> str | None:
-        """The password from the environment, if there is one."""
         if self.password_variable is None:
             return None
         found = os.environ.get(self.password_variable)
@@ -145,7 +165,3 @@ class Address:
                 f"The environment variable {self.password_variable!r} with the password is not set. Set it first."
             )
         return found
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.period is None else seconds_of(self.period)

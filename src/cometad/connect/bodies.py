@@ -6,7 +6,7 @@ a body has readings of several. Readings with the same fields, which is nearly a
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -14,10 +14,10 @@ import numpy as np
 from pydantic_core import from_json
 
 from cometad.arrays import Floats
-from cometad.connect.contract import ReadingBatch, Refusal
-from cometad.data.cells import StreamNumbers, repeated
+from cometad.connect.contract import Message, ReadingBatch, Refusal
+from cometad.data.cells import StreamNumbers, TimeFields, lacks, repeated
 from cometad.data.prepare import EXACT
-from cometad.data.text import Fields, Layout, lacks, readings
+from cometad.data.text import Layout, readings
 from cometad.errors import CometadError, InputError
 from cometad.parameters import is_integer
 
@@ -26,6 +26,7 @@ _OWN_FIELDS = ("stream", "sequence", "values")  # unless a variable has that nam
 
 LayoutOf = Callable[[str], Layout]  # of the stream with this name
 Where = Callable[[int], str]  # names the reading with this number, in messages
+Item = tuple[Any, int, str | None, str | None]  # a parsed reading, its line, its stream, and that of one without
 Row = tuple[str, Sequence[Any], str | float | None, int | None, int]  # stream, cells, time, sequence, line
 
 
@@ -60,75 +61,61 @@ def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> ReadingBa
             raise InputError("The body has no readings.", advice="no readings")
         numbers, values, times, _ = map(list, zip(*found, strict=True))
         return ReadingBatch(stream, layout.names, np.array(values, np.float64), times, [None] * len(found), numbers)
-    part = _Gathered(layout)
-    for line, item in enumerate(_items(body, form), 1):
-        part.add(item, line, stream)
-    return part.batch(stream)
+    items = [(item, line, stream, None) for line, item in enumerate(_items(body, form), 1)]
+    batches, refused = _batches(items, lambda _: layout)
+    if refused:
+        raise InputError(refused[0].reason)
+    return batches[0]
 
 
 def parse_mixed(body: bytes, form: str, layout_of: LayoutOf) -> tuple[list[ReadingBatch], list[Refusal]]:
     """The readings of many streams in a body, one batch per stream; each is taken or refused by itself."""
-    mixed = _MixedReadings(layout_of)
-    for line, item in enumerate(_items(body, form), 1):
-        mixed.add(item, line, None)
-    return mixed.batches()
+    return _batches([(item, line, None, None) for line, item in enumerate(_items(body, form), 1)], layout_of)
 
 
 def parse_messages(
-    messages: Sequence[tuple[bytes, str | None] | tuple[bytes, str | None, str | None]],
-    layout_of: LayoutOf,
-    where: Where | None = None,
+    messages: Sequence[Message], layout_of: LayoutOf, where: Where | None = None
 ) -> tuple[list[ReadingBatch], list[Refusal]]:
     """The readings in messages of a broker, one batch per stream; each is taken or refused by itself.
 
-    A message is its JSON, the stream it belongs to (None if its readings name their streams), and optionally the stream
-    of readings that name none. The line of a reading is the number of its message, from 1.
+    The line of a reading is the number of its message, from 1.
     """
-    mixed = _MixedReadings(layout_of, where)
-    for number, (body, stream, *keys) in enumerate(messages, 1):
-        key = keys[0] if keys else None
+    items, refused = list[Item](), list[Refusal]()
+    for number, one in enumerate(messages, 1):
         try:
-            items = _items(body, "json", where(number) if where else "The body")
+            found = _items(one.body, "json", where(number) if where else "The body")
+            items += [(item, number, one.stream, one.key) for item in found]
         except InputError as error:
-            mixed.refused.append(Refusal(number, stream or key or "", str(error)))
-            continue
-        for item in items:
-            mixed.add(item, number, stream, key)
-    return mixed.batches()
+            refused.append(Refusal(number, one.stream or one.key or "", str(error)))
+    batches, others = _batches(items, layout_of, where)
+    return batches, sorted(refused + others)
 
 
-class _MixedReadings:
-    """Readings of many streams, gathered one by one; each is taken or refused by itself."""
-
-    def __init__(self, layout_of: LayoutOf, where: Where | None = None) -> None:
-        self._layout_of, self._where = layout_of, where
-        self._layouts: dict[str, Layout] = {}
-        self._parts: dict[int, _Gathered] = {}  # by layout: streams of one detector share theirs
-        self.refused: list[Refusal] = []
-
-    def add(self, item: Any, line: int, stream: str | None, key: str | None = None) -> None:
-        """Add a parsed reading; without `stream`, it names its own or falls back to `key`."""
+def _batches(
+    items: Iterable[Item], layout_of: LayoutOf, where: Where | None = None
+) -> tuple[list[ReadingBatch], list[Refusal]]:
+    """The good readings of each stream, and why the others are refused."""
+    layouts: dict[str, Layout] = {}
+    parts: dict[int, _Gathered] = {}  # by layout: streams of one detector share theirs
+    batches, refused = list[ReadingBatch](), list[Refusal]()
+    for item, line, stream, key in items:
         named = isinstance(item, _Object) and "stream" in item.keys
         name = stream if stream is not None else item.cells[item.keys.index("stream")] if named else key
         if not isinstance(name, str):
-            reading = (self._where or _reading)(line)
-            self.refused.append(Refusal(line, "", f"{reading} names no stream. Add the field 'stream'."))
-            return
+            reading = (where or _reading)(line)
+            refused.append(Refusal(line, "", f"{reading} names no stream. Add the field 'stream'."))
+            continue
         try:
-            layout = self._layouts.get(name) or self._layouts.setdefault(name, self._layout_of(name))
-            part = self._parts.get(id(layout)) or self._parts.setdefault(id(layout), _Gathered(layout, self._where))
+            layout = layouts.get(name) or layouts.setdefault(name, layout_of(name))
+            part = parts.get(id(layout)) or parts.setdefault(id(layout), _Gathered(layout, where))
             part.add(item, line, name)
         except CometadError as error:
-            self.refused.append(Refusal(line, name, str(error)))
-
-    def batches(self) -> tuple[list[ReadingBatch], list[Refusal]]:
-        """The good readings of each stream, and why the others are refused."""
-        batches, refused = list[ReadingBatch](), self.refused
-        for part in self._parts.values():
-            good, bad = part.batches()
-            batches += good
-            refused += bad
-        return batches, sorted(refused)
+            refused.append(Refusal(line, name, str(error)))
+    for part in parts.values():
+        good, bad = part.batches()
+        batches += good
+        refused += bad
+    return batches, sorted(refused)
 
 
 def _reading(line: int) -> str:
@@ -136,15 +123,17 @@ def _reading(line: int) -> str:
 
 
 class _Gathered:
-    def __init__(self, layout: Layout, where: Where | None = None) -> None:
+    """Readings of streams with one layout; their values are checked at the end, many at once."""
+
+    def __init__(self, layout: Layout, where: Where | None) -> None:
         self._layout, self._where = layout, where or _reading
         self._places: dict[tuple[str, ...], _Places] = {}  # by fields
         self._rows: list[Row] = []  # not checked yet
-        self._fields = Fields(layout, StreamNumbers(gaps=layout.gaps), *([where] if where else []))
+        numbers = StreamNumbers(gaps=layout.gaps)
+        self._times = TimeFields(layout.names, layout.time_column, numbers, where or "Line {}".format)
         self._numbers: dict[str, StreamNumbers] = {}  # by stream: one never decides how another writes its values
 
     def add(self, item: Any, line: int, stream: str) -> None:
-        """Add a parsed reading of a stream; its values are checked later, many at once."""
         if isinstance(item, list):
             if len(item) != len(self._layout.names):
                 count = len(self._layout.names)
@@ -155,7 +144,7 @@ class _Gathered:
             raise InputError(f"{self._where(line)} is neither an object nor a list of numbers.")
         keys, cells = item
         places = self._places.get(keys) or self._found(keys, cells, line)
-        time = None if places.time is None else self._fields.sent(cells[places.time], keys[places.time], line)
+        time = None if places.time is None else self._times.sent(cells[places.time], keys[places.time], line)
         sequence = None if places.sequence is None else self._checked_sequence(cells[places.sequence], line)
         values = self._nested(cells[places.nested], line) if places.values is None else places.values(cells)
         self._rows.append((stream, values, time, sequence, line))
@@ -166,10 +155,9 @@ class _Gathered:
             raise InputError(f"{self._where(line)} has the field {twice!r} twice.")
         names = self._layout.names
         place = {key: i for i, key in enumerate(keys)}
-        own = [place.pop(word) if word in place and word not in names else None for word in _OWN_FIELDS]
-        _, sequence, nested = own
+        _, sequence, nested = (place.pop(word, None) if word not in names else None for word in _OWN_FIELDS)
         values = self._picked(place, line) if nested is None else None
-        time_field = self._fields.time_field({key: cells[i] for key, i in place.items()}, line)
+        time_field = self._times.field({key: cells[i] for key, i in place.items()}, line)
         found = _Places(None if time_field is None else place[time_field], sequence, nested or 0, values)
         if time_field is not None or place.keys() <= set(names):  # else a later reading may have a time in its place
             self._places[keys] = found
@@ -178,12 +166,11 @@ class _Gathered:
     def _picked(self, place: Mapping[str, int], line: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         names = self._layout.names
         lacking = [name for name in names if name not in place]
-        if not lacking:
-            pick = itemgetter(*(place[name] for name in names))
-            return pick if len(names) > 1 else lambda cells: (pick(cells),)
-        if len(lacking) == len(names) or not self._layout.gaps:
+        if lacking and (len(lacking) == len(names) or not self._layout.gaps):
             raise InputError(lacks(self._where(line), lacking[0]))
         places = [place.get(name) for name in names]
+        if not lacking and len(names) > 1:
+            return itemgetter(*places)
         return lambda cells: tuple(None if i is None else cells[i] for i in places)
 
     def _nested(self, values: Any, line: int) -> Sequence[Any]:
@@ -204,40 +191,28 @@ class _Gathered:
         if number is None:
             return None
         if not is_integer(number) or not 0 <= number <= LARGEST_SEQUENCE:
-            where = self._where(line)
-            raise InputError(f"{where}: the field 'sequence' is not a whole number from 0 to 2^63 - 1.")
+            raise InputError(f"{self._where(line)}: the field 'sequence' is not a whole number from 0 to 2^63 - 1.")
         return int(number)
 
-    def batch(self, stream: str) -> ReadingBatch:
-        """All readings as those of one stream; the first bad one raises an error."""
-        values = _plain(self._rows, len(self._layout.names))
-        if values is None:
-            values = np.array([self._checked(row) for row in self._rows])
-        return self._batch_of(stream, values, self._rows)
-
     def batches(self) -> tuple[list[ReadingBatch], list[Refusal]]:
-        values, bad = _plain(self._rows, len(self._layout.names)), dict[int, Refusal]()
+        rows, width, bad = self._rows, len(self._layout.names), list[Refusal]()
+        values = _plain(rows, width)
         if values is None:
-            values, bad = self._checked_one_by_one()
+            good = list[tuple[Row, list[float]]]()
+            for row in rows:
+                try:
+                    good.append((row, self._checked(row)))
+                except InputError as error:
+                    bad.append(Refusal(row[-1], row[0], str(error)))
+            rows, values = [row for row, _ in good], np.array([found for _, found in good]).reshape(-1, width)
         places: dict[str, list[int]] = {}
-        for i, row in enumerate(self._rows):
-            if i not in bad:
-                places.setdefault(row[0], []).append(i)
-        batches = [self._batch_of(name, values[own], [self._rows[i] for i in own]) for name, own in places.items()]
-        return batches, list(bad.values())
+        for i, row in enumerate(rows):
+            places.setdefault(row[0], []).append(i)
+        return [self._batch(name, [rows[i] for i in own], values[own]) for name, own in places.items()], bad
 
-    def _batch_of(self, stream: str, values: Floats, rows: Sequence[Row]) -> ReadingBatch:
+    def _batch(self, stream: str, rows: Sequence[Row], values: Floats) -> ReadingBatch:
         _, _, times, sequences, lines = map(list, zip(*rows, strict=True))
         return ReadingBatch(stream, self._layout.names, values, times, sequences, lines)
-
-    def _checked_one_by_one(self) -> tuple[Floats, dict[int, Refusal]]:
-        values, bad = np.full((len(self._rows), len(self._layout.names)), np.nan), dict[int, Refusal]()
-        for i, row in enumerate(self._rows):
-            try:
-                values[i] = self._checked(row)
-            except InputError as error:
-                bad[i] = Refusal(row[-1], row[0], str(error))
-        return values, bad
 
     def _checked(self, row: Row) -> list[float]:
         stream, cells, *_, line = row

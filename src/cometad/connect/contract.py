@@ -38,6 +38,16 @@ class ReadingBatch(NamedTuple):
         return cls(stream, names, np.asarray(values, np.float64), times, [None] * len(times), range(1, len(times) + 1))
 
 
+class Message(NamedTuple):
+    """A message with one or more readings in JSON, as received from a broker."""
+
+    body: bytes
+    where: str  # its position in the source, for display
+    stream: str | None = None  # None if its readings name their streams
+    key: str | None = None  # the stream of readings that name none
+    position: Any = None  # how far the source was read after it, as JSON
+
+
 class Refusal(NamedTuple):
     """A reading that was not taken, and why."""
 
@@ -140,7 +150,7 @@ class Receiver(Protocol):
         """The fields that readings of a stream must have; raises `UnknownStream`."""
 
     def last_time(self, stream: str) -> float | None:
-        """The time of the last reading of a stream, in seconds since 1970; raises `UnknownStream`."""
+        """The time of the last reading of a stream, in seconds since 1970."""
 
     def position(self, connection: str) -> Any:
         """How far a source, or a part of it (see `Position.name`), was read, as JSON; None if unknown."""

@@ -6,16 +6,15 @@ import gzip
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
+from pydantic import BaseModel, Field
 
 from cometad.connect.bodies import LayoutOf, parse_messages
-from cometad.connect.contract import ReadingBatch, Rejection
-from cometad.connect.intake import Message
+from cometad.connect.contract import Message, ReadingBatch, Rejection
 from cometad.data.cells import StreamNumbers
 from cometad.data.text import CsvLines, Fields, Layout, Reading, separator_hint
 from cometad.errors import InputError
@@ -40,9 +39,8 @@ class FilePiece(NamedTuple):
     rejected: Sequence[Rejection] = ()
 
 
-@dataclass
-class FollowedFile:
-    r"""How far a file was read. Identified by inode, not by name, so it survives a rename."""
+class FollowedFile(BaseModel):
+    """How far a file was read. Identified by inode, not by name, so it survives a rename."""
 
     path: str
     identity: str  # device and inode
@@ -50,35 +48,16 @@ class FollowedFile:
     lines: int = 0  # lines read
     tail: str = ""  # digest of the last bytes read
     form: str = ""  # csv, jsonl or table; empty if not known yet
-    header: list[str] = field(default_factory=list)
+    header: list[str] = Field(default_factory=list)
     mark: str | None = None  # decimal mark
     good: bool = False  # whether it has had a usable reading
     bad: int = 0  # unusable lines at its start
     done: str = ""  # if read as a whole or skipped: its size and modification time at that point
 
-    @classmethod
-    def at(cls, path: Path, status: os.stat_result | None = None) -> "FollowedFile":
-        return cls(str(path), identity_of(status or path.stat()))
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> "FollowedFile":
-        """A file from its saved state; fields of later versions are ignored."""
-        return cls(**{one.name: state[one.name] for one in fields(cls) if one.name in state})
-
-    def state(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON, without default values."""
-        start = FollowedFile(self.path, self.identity)
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name in ("path", "identity") or value != getattr(start, name)
-        }
-
     def start_over(self) -> None:
         """Read from the start: the file was truncated or replaced."""
-        other = FollowedFile(self.path, self.identity)
-        for one in fields(self):
-            setattr(self, one.name, getattr(other, one.name))
+        for name, value in FollowedFile(path=self.path, identity=self.identity):
+            setattr(self, name, value)
 
     def was_replaced(self, handle: BinaryIO) -> bool:
         """Whether the content already read has changed: the file was truncated, and perhaps rewritten."""
@@ -92,10 +71,8 @@ class FollowedFile:
         """
         handle.seek(self.offset)
         found = handle.read(CHUNK)
-        end = found.rfind(b"\n") + 1
-        if end == 0 and (final or len(found) == CHUNK):  # a line that long is unusable anyway
-            end = len(found)
-        if final and len(found) < CHUNK:
+        end, is_full = found.rfind(b"\n") + 1, len(found) == CHUNK
+        if (final and not is_full) or (is_full and end == 0):  # a line that long is unusable anyway
             end = len(found)
         contents = found[:end].removesuffix(b"\n").split(b"\n") if end else []
         lines = [FileLine(self.lines + i, content.rstrip(b"\r")) for i, content in enumerate(contents, 1)]
@@ -114,24 +91,21 @@ class FollowedFile:
     def name(self) -> str:
         return Path(self.path).name
 
-    def path_as_before(self) -> Path | None:
+    def is_at(self, path: Path) -> bool:
         try:
-            same = identity_of(Path(self.path).stat()) == self.identity
+            return identity_of(path.stat()) == self.identity
         except OSError:
-            return None
-        return Path(self.path) if same else None
+            return False
 
     def path_now(self) -> Path | None:
         """The path of the file, even if renamed within its folder; None if it is gone."""
-        path = self.path_as_before()
-        if path is not None:
+        path = Path(self.path)
+        if self.is_at(path):
             return path
         try:
-            siblings = list(os.scandir(Path(self.path).parent))
+            return next(filter(self.is_at, path.parent.iterdir()), None)
         except OSError:
             return None
-        inode = int(self.identity.rpartition("-")[2])
-        return next((Path(one.path) for one in siblings if one.inode() == inode and one.is_file()), None)
 
 
 def identity_of(status: os.stat_result) -> str:
@@ -158,7 +132,7 @@ def form_of(handle: BinaryIO) -> str:
 def split_header(
     lines: Sequence[FileLine], layout: Layout, before: Sequence[str]
 ) -> tuple[list[str], Sequence[FileLine]]:
-    r"""The header at the start of a file, and the lines after it.
+    """The header at the start of a file, and the lines after it.
 
     The header is the first line, with the one before it if that declares the separator. If the first line names no
     variable, it is the header of the previous file, if known: some loggers write the header only once.
@@ -221,8 +195,7 @@ def piece_of_json(lines: Iterable[FileLine], stream: str | None, layout_of: Layo
     """The readings in JSON lines; without `stream`, they name their own."""
     lines = [line for line in lines if line.content.strip()]
     origin = [Message(line.content, f"{shown}, line {line.number}", stream) for line in lines]
-    bodies = [(one.body, one.stream) for one in origin]
-    batches, refused = parse_messages(bodies, layout_of, lambda number: f"Line {lines[number - 1].number}")
+    batches, refused = parse_messages(origin, layout_of, lambda number: f"Line {lines[number - 1].number}")
     rejected = [Rejection(origin[one.line - 1].where, origin[one.line - 1].body, one.reason) for one in refused]
     return FilePiece(batches, origin, rejected)
 
@@ -242,24 +215,18 @@ def _cell(value: Any) -> Any:
 # -- tables that are read as a whole -----------------------------------------------------------------------------------
 
 
-def table_rows(file: FollowedFile) -> Rows:
-    """The unread rows of a complete file, in chunks: cells by column, or lines."""
-    with Path(file.path).open("rb") as handle:
+def table_rows(path: Path, offset: int) -> Rows:
+    """The rows of a complete file from `offset` on, in chunks: cells by column, or lines."""
+    with path.open("rb") as handle:
         start = handle.read(4)
     if start == b"PAR1":
-        yield from _parquet_rows(Path(file.path), file.offset)
+        table = pl.scan_parquet(path)
+        for first in range(offset, table.select(pl.len()).collect().item(), ROWS):
+            yield list(enumerate(table.slice(first, ROWS).collect().iter_rows(named=True), first + 1))
         return
-    lines = _unpacked(Path(file.path), start)
-    for first in range(file.offset, len(lines), ROWS):
+    lines = _unpacked(path, start)
+    for first in range(offset, len(lines), ROWS):
         yield [FileLine(first + i, line) for i, line in enumerate(lines[first : first + ROWS], 1)]
-
-
-def _parquet_rows(path: Path, offset: int) -> Rows:
-    table = pl.scan_parquet(path)
-    total = table.select(pl.len()).collect().item()
-    for first in range(offset, total, ROWS):
-        rows = table.slice(first, ROWS).collect().iter_rows(named=True)
-        yield list(enumerate(rows, first + 1))
 
 
 def _unpacked(path: Path, start: bytes) -> list[bytes]:

@@ -4,26 +4,16 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from cometad.connect.bodies import parse_messages
-from cometad.connect.contract import Busy, Position, ReadingBatch, Receipt, Receiver, Refusal, Rejection
+from cometad.connect.contract import Busy, Message, Position, ReadingBatch, Receipt, Receiver, Refusal, Rejection
 from cometad.data.text import Layout
 from cometad.errors import InputError
 
 KEPT = 4096  # bytes kept of a message that is set aside
 MOVING = 0.2  # seconds until a stream owned by another process is retried
 Link = Literal["connecting", "connected", "lost", "failed"]
-
-
-class Message(NamedTuple):
-    """A message with one or more readings in JSON, as received from a broker."""
-
-    body: bytes
-    where: str  # its position in the source, for display
-    stream: str | None = None  # None if its readings name their streams
-    key: str | None = None  # the stream of readings that name none
-    position: Any = None  # how far the source was read after it, as JSON
 
 
 @dataclass
@@ -63,10 +53,7 @@ class Intake:
     # -- parts: if several processes share a source, each part is read by one of them at a time ----------------------
 
     async def share(self, parts: int) -> int:
-        """How many parts of the source this process should read now: all of them, or a fair share.
-
-        Zero `parts` means that it no longer reads the source; the others then share all parts.
-        """
+        """See `Receiver.share`."""
         return await self._receiver.share(self.connection.name, parts)
 
     async def take_part(self, part: int) -> "Intake | None":
@@ -105,13 +92,9 @@ class Intake:
 
     def connected(self) -> None:
         """Report that the source responds."""
-        self.mark("connected", None)
+        self.mark("connected")
 
-    def lost(self, reason: str) -> None:
-        """Report that the source does not respond; it is retried."""
-        self.mark("lost", reason)
-
-    def mark(self, state: Link, reason: str | None) -> None:
+    def mark(self, state: Link, reason: str | None = None) -> None:
         """Change the state of the connection."""
         one = self.connection
         if (one.state, one.reason) != (state, reason):
@@ -120,35 +103,31 @@ class Intake:
 
     # -- readings ----------------------------------------------------------------------------------------------------
 
-    async def take(self, messages: Sequence[Message], position: Any = None) -> Receipt:
+    async def take(self, messages: Sequence[Message], position: Any = None) -> None:
         """Store messages in order; unusable ones are set aside with their reasons.
 
         `position` is how far the source was read after all of them, as in `deliver`. Messages with too many readings
         for one request are stored in halves, each with the position of its last message; a single one is set aside.
         """
-        bodies = [(one.body, one.stream, one.key) for one in messages]
-        batches, refused = await asyncio.to_thread(parse_messages, bodies, self.layout)
+        batches, refused = await asyncio.to_thread(parse_messages, messages, self.layout)
         await self._reject_refused(refused, messages)
+        if not batches and position is None:
+            return
         try:
-            receipt = await self.deliver(batches, messages, position) if batches or position is not None else Receipt()
+            await self.deliver(batches, messages, position)
         except InputError as error:
-            return await self._take_halves(messages, position, error)
-        receipt.refused = sorted([*receipt.refused, *refused])
-        return receipt
-
-    async def _take_halves(self, messages: Sequence[Message], position: Any, error: InputError) -> Receipt:
-        if len(messages) == 1:
+            half = len(messages) // 2
+            if half:
+                await self.take(messages[:half], messages[half - 1].position)
+                await self.take(messages[half:], position)
+                return
             (one,) = messages
             await self.reject([Rejection(one.where, one.body, str(error), one.stream or one.key or "")])
-            return await self.take([], position)
-        half = len(messages) // 2
-        receipt = await self.take(messages[:half], messages[half - 1].position)
-        receipt.add(await self.take(messages[half:], position))
-        return receipt
+            await self.take([], position)
 
     async def deliver(
         self, batches: Sequence[ReadingBatch], origin: Sequence[Message] = (), position: Any = None
-    ) -> Receipt:
+    ) -> None:
         """Store readings; waits while the receiver is busy. Refused ones are set aside.
 
         `origin` has the message for each line (from 1) of the batches, so that people see what was refused. `position`
@@ -170,14 +149,13 @@ class Intake:
             except Busy as busy:
                 await asyncio.sleep(busy.seconds)
         if moving:
-            self.mark("connected", None)
+            self.connected()
         if not streams <= self.connection.streams:
             self.connection.streams |= streams
             self._changed(self.connection)
         self.connection.readings += receipt.accepted
         self.connection.last_message = time.time()
         await self._reject_refused(receipt.refused, origin)
-        return receipt
 
     async def _received(self, batches: Sequence[ReadingBatch], position: Position | None) -> Receipt:
         """What became of readings; if it is cancelled, it waits for them first.
@@ -201,6 +179,6 @@ class Intake:
     async def _reject_refused(self, refused: Sequence[Refusal], origin: Sequence[Message]) -> None:
         found = []
         for line, stream, reason in refused:
-            message = origin[line - 1] if line <= len(origin) else Message(b"", "")
+            message = origin[line - 1] if origin else Message(b"", "")
             found.append(Rejection(message.where, message.body, reason, stream))
         await self.reject(found)

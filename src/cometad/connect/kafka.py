@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cometad.connect.address import Address, Option, choice
-from cometad.connect.contract import Rejection
-from cometad.connect.intake import Intake, Message
+from cometad.connect.contract import Message, Rejection
+from cometad.connect.intake import Intake
 from cometad.connect.kafka_link import KafkaLink
 from cometad.connect.source import START, ConnectedSource, read_parts
 from cometad.errors import InputError, ParameterError

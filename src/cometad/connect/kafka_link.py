@@ -90,19 +90,17 @@ class KafkaLink:
             if one.error is None and self._pending.get(one.partition) == one.offset:
                 del self._pending[one.partition]
         found = error or next((one.error for one in offsets if one.error is not None), None)
-        if found is not None and found.name() == "_NO_OFFSET":
-            return
-        self.uncommitted = (
-            f"Cannot commit offsets to the group: {_words(found)}. Choose another group, or grant the rights."
-            if found is not None
-            else None
-        )
+        if found is None:
+            self.uncommitted = None
+        elif found.name() != "_NO_OFFSET":
+            said = f"Cannot commit offsets to the group: {_words(found)}."
+            self.uncommitted = f"{said} Choose another group, or grant the rights."
 
     # -- calls ------------------------------------------------------------------------------------------------------
 
-    async def _do(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def _do(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
         try:
-            return await asyncio.wrap_future(self._thread.submit(partial(call, *arguments)))
+            return await asyncio.wrap_future(self._thread.submit(partial(call, *arguments, **named)))
         except kafka.KafkaException as error:
             raise self._failure(error.args[0]) from error
 
@@ -146,11 +144,11 @@ class KafkaLink:
         self._count, self._counted = len(found.partitions), time.monotonic()
 
     async def bounds(self, part: int) -> tuple[int, int]:
-        low, high = await self._do(partial(self._consumer.get_watermark_offsets, self._at(part), timeout=ANSWER))
+        low, high = await self._do(self._consumer.get_watermark_offsets, self._at(part), timeout=ANSWER)
         return low, high
 
     async def committed(self, part: int) -> int | None:
-        (found,) = await self._do(partial(self._consumer.committed, [self._at(part)], timeout=ANSWER))
+        (found,) = await self._do(self._consumer.committed, [self._at(part)], timeout=ANSWER)
         if found.error is not None:
             raise self._failure(found.error)
         return found.offset if found.offset >= 0 else None

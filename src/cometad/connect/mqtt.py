@@ -18,11 +18,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, NamedTuple
 
-from cometad.connect.address import Address, Option, choice
-from cometad.connect.intake import Intake, Message
+from cometad.connect.address import Address, Option, choice, whole
+from cometad.connect.contract import Message
+from cometad.connect.intake import Intake
 from cometad.connect.mqtt_link import VERSIONS, BrokerAddress, Incoming, MqttLink, TidySocket, UnsupportedVersion
 from cometad.connect.source import ConnectedSource
-from cometad.connect.tags import HOLD, TagFeed, stream_and_period
+from cometad.connect.tags import HOLD, LONGEST_HOLD, TagFeed, stream_and_period
 from cometad.data.cells import StreamDates, StreamNumbers
 from cometad.errors import InputError, ParameterError
 
@@ -30,12 +31,6 @@ PORTS = {"mqtt": 1883, "mqtts": 8883}
 TOKEN = "{stream}"
 TIMES = ("time", "timestamp", "ts")  # fields with the time of a value
 MOST_TICK, LEAST_TICK = 1.0, 0.05  # seconds
-
-
-def _periods(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
-        raise ParameterError(f"The option hold is {text!r}. Write a number of periods from 1 to 1000.")
-    return int(text)
 
 
 class MqttSource(ConnectedSource):
@@ -49,7 +44,7 @@ class MqttSource(ConnectedSource):
     OPTIONS: ClassVar = {
         "client": Option(),
         "version": choice("version of MQTT", VERSIONS, ""),
-        "hold": Option(str(HOLD), _periods),
+        "hold": whole(LONGEST_HOLD, "The option hold is {}. Write a number of periods from 1 to 1000.", str(HOLD)),
         "ca": Option(),
         "certificate": Option(),
         "key": Option(),
@@ -63,8 +58,8 @@ class MqttSource(ConnectedSource):
             stream_and_period(address)
             if address.path:
                 raise ParameterError(f"The address {address.shown} has both a topic and tags. Remove the topic.")
-            self.places = [_place(name, tag) for name, tag in address.tags.items()]
-            self.filters = sorted({place.topic for place in self.places})
+            self._places = [_place(name, tag) for name, tag in address.tags.items()]
+            self.filters = sorted({place.topic for place in self._places})
         else:
             self.filters = [_checked_filter(address.path, address)]
             levels = address.path.split("/")
@@ -77,7 +72,10 @@ class MqttSource(ConnectedSource):
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
         """Connect with MQTT 5, which lets the client limit messages in flight, or with 3.1.1 if that is refused."""
-        self._tags = await asyncio.to_thread(_TagTaker, self, intake) if self.address.tags else None
+        self._tags = None
+        if self.address.tags:
+            feed = await asyncio.to_thread(TagFeed, self.address, intake, self.options["hold"])
+            self._tags = _TagTaker(feed, self._places)
         versions = [self.options["version"]] if self.options["version"] else list(VERSIONS)
         for version in versions:
             self._link = MqttLink(self._broker, version)
@@ -113,26 +111,23 @@ class _Place(NamedTuple):
 class _TagTaker:
     """One topic per variable."""
 
-    def __init__(self, source: MqttSource, intake: Intake) -> None:
-        self._feed = TagFeed(source.address, intake, source.options["hold"])
-        self._places: dict[str, list[_Place]] = {}
-        for place in source.places:
-            self._places.setdefault(place.topic, []).append(place)
-        self._dates = {place.name: StreamDates() for place in source.places}
+    def __init__(self, feed: TagFeed, places: Sequence[_Place]) -> None:
+        self._feed, self._by_topic = feed, dict[str, list[_Place]]()
+        for place in places:
+            self._by_topic.setdefault(place.topic, []).append(place)
+        self._dates = {place.name: StreamDates() for place in places}
         self._numbers = StreamNumbers(gaps=True)
-        self.tick = min(max(self._feed.period / 2, LEAST_TICK), MOST_TICK)  # seconds between clock checks
+        self.tick = min(max(feed.period / 2, LEAST_TICK), MOST_TICK)  # seconds between clock checks
 
     async def take(self, messages: Sequence[Incoming]) -> None:
         """Store messages; they are on disk when this returns."""
         for message in messages:
             topic, body = message.topic, bytes(message.payload)
-            for place in self._places.get(topic, ()):
+            for place in self._by_topic.get(topic, ()):
                 try:
-                    at, value = self._value(body, place)
+                    self._feed.add(place.name, *self._value(body, place), topic)
                 except InputError as error:
                     self._feed.reject(topic, body, str(error))
-                else:
-                    self._feed.add(place.name, at, value, topic)
         if not messages:
             self._feed.pass_time()
         await self._feed.store(news=bool(messages))

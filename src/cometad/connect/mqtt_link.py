@@ -5,6 +5,7 @@ import queue
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from cometad.connect.contract import Lost
@@ -72,7 +73,7 @@ class MqttLink:
         self._arrived = asyncio.Event()
         self._connected: asyncio.Future[ReasonCode | None] = self._loop.create_future()
         self._granted: asyncio.Future[Sequence[ReasonCode] | None] = self._loop.create_future()
-        self._lost: str | CometadError | None = None
+        self._lost: CometadError | None = None
         self._closing = False
         self._opened = time.monotonic()
         self._client = self._new_client()
@@ -104,41 +105,37 @@ class MqttLink:
 
     def _keep(self, message: Incoming) -> None:
         while not self._closing:
-            try:
+            with suppress(queue.Full):  # wait: the broker notices that nobody reads
                 self._queue.put(message, timeout=0.1)
                 break
-            except queue.Full:  # wait: the broker notices that nobody reads
-                continue
         self._call(self._arrived.set)
 
     def _is_lost(self, reason: ReasonCode) -> None:
-        if self._lost is not None:  # the broker already gave a reason
-            return
-        if reason.value == _TAKEN_OVER:
-            self._lost = ParameterError(
-                f"Another client logged in at {self._broker.shown} with the client id {self._broker.client!r}. "
-                "Give each connection its own name, or set the option client."
-            )
-        else:
-            said = "" if reason.value in (0, 128) else f" ({reason})"
-            self._lost = f"The broker {self._broker.shown} closed the connection{said}."
-            if time.monotonic() - self._opened < SHORT and not said:
-                self._lost += (
-                    f" If this keeps happening, another client may be using the client id {self._broker.client!r}: "
-                    "set the option client."
-                )
+        self._lost = self._lost or self._loss(reason)  # the broker may already have given a reason
         self._arrived.set()
         _settle(self._connected, None)
         _settle(self._granted, None)
 
+    def _loss(self, reason: ReasonCode) -> CometadError:
+        shown, client = self._broker.shown, f"the client id {self._broker.client!r}"
+        if reason.value == _TAKEN_OVER:
+            return ParameterError(
+                f"Another client logged in at {shown} with {client}. Give each connection its own name, or set the "
+                "option client."
+            )
+        if reason.value not in (0, 128):
+            return Lost(f"The broker {shown} closed the connection ({reason}).")
+        again = f" If this keeps happening, another client may be using {client}: set the option client."
+        is_short = time.monotonic() - self._opened < SHORT
+        return Lost(f"The broker {shown} closed the connection.{again if is_short else ''}")
+
     async def open(self) -> None:
-        broker = self._broker
-        properties = None
+        broker, options = self._broker, dict[str, Any]()
         if self._version == "5":
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = SESSION
             properties.ReceiveMaximum = WINDOW
-        options: dict[str, Any] = {"clean_start": False, "properties": properties} if self._version == "5" else {}
+            options = {"clean_start": False, "properties": properties}
         try:
             await asyncio.to_thread(self._client.connect, broker.host, broker.port, KEEP_ALIVE, **options)
         except ssl.SSLError as error:
@@ -177,26 +174,19 @@ class MqttLink:
         except TimeoutError as error:
             raise Lost(f"The broker {self._broker.shown} did not respond to the {what} within {ANSWER:g} s.") from error
         if found is None:
-            self._check()
-        return found
-
-    def _check(self) -> None:
-        if isinstance(self._lost, CometadError):
+            assert self._lost is not None
             raise self._lost
-        if self._lost is not None:
-            raise Lost(self._lost)
+        return found
 
     async def messages(self, timeout: float | None) -> list[Incoming]:
         """The messages that arrived, waiting for the first; empty after `timeout` seconds."""
-        self._check()
-        if self._queue.empty():
+        if self._queue.empty() and self._lost is None:
             self._arrived.clear()
             if self._queue.empty():
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), timeout)
-                except TimeoutError:
-                    return []
-                self._check()
+        if self._lost is not None:
+            raise self._lost
         found, size = list[Incoming](), 0
         while not self._queue.empty() and size < MOST_BYTES and len(found) < WINDOW:
             found.append(self._queue.get_nowait())

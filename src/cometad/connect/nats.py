@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, TypeVar
 
-from cometad.connect.address import Address, Option
-from cometad.connect.contract import Lost
-from cometad.connect.intake import Intake, Message
+from cometad.connect.address import Address, Option, whole
+from cometad.connect.contract import Lost, Message
+from cometad.connect.intake import Intake
 from cometad.connect.source import START, ConnectedSource, read_parts
 from cometad.errors import InputError, ParameterError, needs_extra
 
@@ -24,7 +24,6 @@ js_errors: Any = needs_extra("nats.js.errors", "connect")
 
 PORT = 4222
 PARTS = 16  # of a new stream
-MOST_PARTS = 1024
 BATCH = 500  # messages per fetch; no more are fetched while they are stored
 FETCH = 1.0  # seconds that a fetch waits
 ACK_WAIT = 600.0  # seconds; taking a part resets its consumer, so nothing waits for this
@@ -42,12 +41,6 @@ def _group(text: str) -> str:
     return text
 
 
-def _parts(text: str) -> int | None:
-    if text and not (text.isdecimal() and 1 <= int(text) <= MOST_PARTS):
-        raise ParameterError(f"The option parts is {text!r}. Write a number from 1 to {MOST_PARTS:,}.")
-    return int(text) if text else None
-
-
 class NatsSource(ConnectedSource):
     """A JetStream stream: `nats://host:4222/STREAM?subject=readings.*`.
 
@@ -57,7 +50,7 @@ class NatsSource(ConnectedSource):
 
     OPTIONS: ClassVar = {
         "subject": Option(),
-        "parts": Option("", _parts),
+        "parts": whole(1024, "The option parts is {}. Write a number from 1 to 1,024."),
         "group": Option("cometad", _group),
         "start": START,
         "tls": Option("no"),
@@ -76,8 +69,6 @@ class NatsSource(ConnectedSource):
         self._new_parts = self.options["parts"] or (PARTS if keyed else 1)  # of a stream that is created
         self._problem = ""  # the server's last error
 
-    # -- connection -------------------------------------------------------------------------------------------------
-
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
         """Connect, and find or create the stream."""
         self._client = await self._connected()
@@ -94,7 +85,6 @@ class NatsSource(ConnectedSource):
         self._closed, self._problem = asyncio.Event(), ""
         scheme = "tls" if self.options["tls"] == "yes" else "nats"
         host = f"[{address.host}]" if ":" in address.host else address.host
-        server = f"{scheme}://{host}:{address.port(PORT)}"
 
         async def on_error(error: Exception) -> None:
             self._problem = str(error)
@@ -104,7 +94,7 @@ class NatsSource(ConnectedSource):
 
         try:
             await client.connect(
-                server,
+                f"{scheme}://{host}:{address.port(PORT)}",
                 name="cometad",
                 user=address.username,
                 password=address.password,
@@ -116,7 +106,7 @@ class NatsSource(ConnectedSource):
                 disconnected_cb=on_closed,
                 closed_cb=on_closed,
             )
-        except (OSError, TimeoutError, errors.Error) as error:
+        except (OSError, errors.Error) as error:
             await client.close()
             if "authorization" in f"{error} {self._problem}".lower():
                 raise InputError(
@@ -129,12 +119,7 @@ class NatsSource(ConnectedSource):
         """The server's response; a refusal becomes one sentence."""
         try:
             return await request
-        except (
-            TimeoutError,
-            errors.TimeoutError,
-            js_errors.ServiceUnavailableError,
-            errors.NoRespondersError,
-        ) as error:
+        except (TimeoutError, js_errors.ServiceUnavailableError, errors.NoRespondersError) as error:
             if "permissions violation" in self._problem.lower():
                 said = self._problem.removeprefix("nats: ").strip("'").rstrip(".")
                 raise InputError(f"The NATS server refused: {said}. Grant the user JetStream permissions.") from error
@@ -149,9 +134,10 @@ class NatsSource(ConnectedSource):
                 "Correct the stream or the URL."
             ) from error
         except (errors.Error, OSError) as error:
-            raise Lost(f"The connection to {self.address.shown} was lost.") from error
+            raise self._gone() from error
 
-    # -- the stream -------------------------------------------------------------------------------------------------
+    def _gone(self) -> Lost:
+        return Lost(f"The connection to {self.address.shown} was lost.")
 
     async def _found(self) -> Any:
         """Information about the stream, which is created if it is missing and `subject` is given."""
@@ -166,8 +152,6 @@ class NatsSource(ConnectedSource):
         if self._new_parts > 1:
             config.subject_transform = api.SubjectTransform(self._subject, _divided(self._subject, self._new_parts))
         return await self._js.add_stream(config)
-
-    # -- parts -------------------------------------------------------------------------------------------------------
 
     async def parts(self) -> int:
         return len(self._filters)
@@ -196,7 +180,8 @@ class NatsSource(ConnectedSource):
                     delivered, reached = found[-1].metadata.sequence.consumer, found[-1].metadata.sequence.stream
                     position = {"created": created, "sequence": reached}
                     await intake.take([self._message(one, keyed, created) for one in new], position)
-                    await self._answer(_acknowledged(found))
+                    for one in found:
+                        await self._answer(one.ack())
         finally:
             if not self._client.is_closed:  # otherwise messages would still be sent to a reader that is gone
                 with contextlib.suppress(errors.Error, OSError):  # the server may not respond, which is known already
@@ -216,12 +201,11 @@ class NatsSource(ConnectedSource):
     async def _fetched(self, messages: Any) -> list[Any]:
         """The next messages; empty if none arrive for a while."""
         try:
-            found: list[Any] = await messages.fetch(BATCH, timeout=FETCH)
-            return found
+            return list(await messages.fetch(BATCH, timeout=FETCH))
         except TimeoutError:
             return []
-        except (errors.Error, js_errors.Error, OSError) as error:
-            raise Lost(f"The connection to {self.address.shown} was lost.") from error
+        except (errors.Error, OSError) as error:
+            raise self._gone() from error
 
     async def _is_missing_some(self, name: str, found: Sequence[Any], delivered: int) -> bool:
         """Whether a pending request of the part's previous reader still received messages.
@@ -239,34 +223,30 @@ class NatsSource(ConnectedSource):
 
         Otherwise, messages that a dead process left unacknowledged would be redelivered out of order.
         """
+        known, retention = None, self._info.config.retention
+        with contextlib.suppress(js_errors.NotFoundError):
+            known = await self._js.consumer_info(self._stream, name)
+        first = reached + 1
+        if known is not None:
+            version = self._client.connected_server_version
+            if (version.major, version.minor) >= CAN_RESET:
+                await self._js.reset_consumer(self._stream, name, seq=first if reached else None)
+                return
+            if retention not in (None, api.RetentionPolicy.LIMITS):
+                raise InputError(
+                    f"The stream {self._stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
+                    "Upgrade the server, or use the retention policy limits."
+                )
+            await self._js.delete_consumer(self._stream, name)
+        if not reached and known is not None:
+            first = known.ack_floor.stream_seq + 1
+        elif not reached and self.options["start"] == "new":
+            first = self._info.state.last_seq + 1
         config = api.ConsumerConfig(
             durable_name=name, filter_subject=subject, ack_wait=ACK_WAIT, max_ack_pending=2 * BATCH
         )
-        try:
-            known = await self._js.consumer_info(self._stream, name)
-        except js_errors.NotFoundError:
-            known = None
-        first = reached + 1
-        if known is None:
-            first = max(first, self._info.state.last_seq + 1 if self.options["start"] == "new" and not reached else 1)
-            if self._info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # supports no other start
-                await self._js.add_consumer(self._stream, config)
-                return
+        if retention != api.RetentionPolicy.WORK_QUEUE:  # which supports no other start
             config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
-            await self._js.add_consumer(self._stream, config)
-            return
-        version = self._client.connected_server_version
-        if (version.major, version.minor) >= CAN_RESET:
-            await self._js.reset_consumer(self._stream, name, seq=first if reached else None)
-            return
-        if self._info.config.retention not in (None, api.RetentionPolicy.LIMITS):
-            raise InputError(
-                f"The stream {self._stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
-                "Upgrade the server, or use the retention policy limits."
-            )
-        await self._js.delete_consumer(self._stream, name)
-        first = first if reached else known.ack_floor.stream_seq + 1
-        config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
         await self._js.add_consumer(self._stream, config)
 
 
@@ -278,11 +258,6 @@ def _filters(config: Any, subject: str | None) -> list[str | None]:
         return [subject]
     dest = [_PARTITION.sub(str(part), transform.dest) for part in range(int(found[1]))]
     return [re.sub(r"\{\{.*?\}\}", "*", one) for one in dest]
-
-
-async def _acknowledged(messages: Sequence[Any]) -> None:
-    for one in messages:
-        await one.ack()
 
 
 def _divided(subject: str, parts: int) -> str:

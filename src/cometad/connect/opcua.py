@@ -12,7 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -137,9 +137,9 @@ class OpcuaSource(ConnectedSource):
             for at, value in sorted(timed, key=itemgetter(0)):  # a publication lists values node by node
                 for name in self._names.get(value.node, ()):
                     feed.add(name, at, _as_number(value.value), value.node.to_string())
-            lost = self._link.replaced()
-            if lost:
-                feed.reject(self.address.shown, b"", LOST.format(lost))
+            if self._link.replaced:
+                feed.reject(self.address.shown, b"", LOST.format(self._link.replaced))
+                self._link.replaced = 0
             feed.clock(now - self._period - self._publishing)  # values wait at the server until published
             await feed.store(news=False)
             if values:
@@ -159,10 +159,10 @@ class OpcuaLink:
         self._url = url
         self._client = Client(url, timeout=ANSWER, watchdog_intervall=PROBE)
         self._client.session_timeout = 600_000  # milliseconds; many servers allow no more
-        self._client.connection_lost_callback = self._on_lost
+        self._client.connection_lost_callback = self._heard
         self._lost: Lost | None = None
         self._waiting: deque[NodeValue] = deque(maxlen=MOST_WAITING)
-        self._replaced = 0  # values dropped before they were read
+        self.replaced = 0  # values lost because they arrived faster than they were read
         self._arrived = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self._offset = 0.0  # of the server's clock, relative to the monotonic clock
@@ -176,22 +176,16 @@ class OpcuaLink:
             if security:
                 await self._client.set_security_string(security)
             await self._client.connect()
+        except OSError as error:
+            problem = f"Cannot reach the server {self._url} ({_said(error)})."
+            raise Lost(f"{problem} Check that it is running and that the address is correct.") from error
         except Exception as error:
-            said = _said(error)
+            problem, advice = f"Cannot use the server {self._url}", "Check the address and the option security."
             if getattr(error, "code", None) in REFUSED:
-                who = f"user {user!r}" if user is not None else "a client without a user"
-                raise ParameterError(
-                    f"The server {self._url} refused {who} ({said}). Check the user, and the password in the "
-                    "environment variable that password_variable names."
-                ) from error
-            if isinstance(error, OSError | TimeoutError):
-                raise Lost(
-                    f"Cannot reach the server {self._url} ({said}). Check that it is running and that the address is "
-                    "correct."
-                ) from error
-            raise ParameterError(
-                f"Cannot use the server {self._url} ({said}). Check the address and the option security."
-            ) from error
+                who = "a client without a user" if user is None else f"user {user!r}"
+                problem = f"The server {self._url} refused {who}"
+                advice = "Check the user, and the password in the environment variable that password_variable names."
+            raise ParameterError(f"{problem} ({_said(error)}). {advice}") from error
 
     @contextmanager
     def _asking(self, refusal: Callable[[str], CometadError]) -> Iterator[None]:
@@ -200,13 +194,13 @@ class OpcuaLink:
             yield
         except UaError as error:
             raise refusal(_said(error)) from error
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             raise self._gone(_said(error)) from error
 
     def _gone(self, said: str) -> Lost:
         return Lost(f"The connection to {self._url} was lost ({said}).")
 
-    async def _on_lost(self, error: Exception) -> None:
+    async def _heard(self, error: Exception) -> None:
         self._is_lost(_said(error))
 
     def _is_lost(self, said: str) -> None:
@@ -250,7 +244,7 @@ class OpcuaLink:
     async def _fill(self, subscription: Subscription) -> None:
         async for event in subscription:
             if isinstance(event, DataChangeEvent):
-                self._replaced += len(self._waiting) == MOST_WAITING
+                self.replaced += len(self._waiting) == MOST_WAITING
                 self._waiting.append(_node_value(event))
                 self._arrived.set()
             elif isinstance(event, StatusChangeEvent):
@@ -269,20 +263,13 @@ class OpcuaLink:
         """The values that arrived, oldest first; empty after `timeout` seconds."""
         if not self._waiting and self._lost is None:
             self._arrived.clear()
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), timeout)
-            except TimeoutError:
-                return []
         if self._lost is not None and not self._waiting:
             raise self._lost
         found = list(self._waiting)
         self._waiting.clear()
         return found
-
-    def replaced(self) -> int:
-        """How many values were lost since the last call because they arrived faster than they were read."""
-        count, self._replaced = self._replaced, 0
-        return count
 
     async def close(self) -> None:
         """Disconnect, without waiting for a server that is gone."""

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import polars as pl
 
 from cometad.arrays import Floats
 from cometad.connect.address import Address, Option, seconds_of
@@ -24,9 +25,6 @@ from cometad.data.cells import listed
 from cometad.data.resample import parse_period
 from cometad.data.text import Layout
 from cometad.errors import InputError, ParameterError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 OPTIONS = {
     "query": Option(),
@@ -66,7 +64,7 @@ class PrometheusSource(ConnectedSource):
         self._most = MOST_STEPS
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
-        await closing.enter_async_context(self._api)
+        await closing.enter_async_context(self._api.opened())
         self._layout = await self._checked(intake)
         self._lacking: list[str] = []
 
@@ -200,7 +198,7 @@ def _runs_of(where: Any) -> Iterator[slice]:
         yield slice(start, stop)
 
 
-def history(address: Address, start: str | datetime, stop: str | datetime | None = None) -> "pl.DataFrame":
+def history(address: Address, start: str | datetime, stop: str | datetime | None = None) -> pl.DataFrame:
     """A frame with a time column and one column per variable, to fit a detector on.
 
     `start` and `stop` are datetimes or text such as 2026-03-01T00:00:00Z, in UTC unless they name a zone; `start` may
@@ -229,7 +227,7 @@ async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
     """The values (step,) of each variable."""
     found: dict[str, Floats] = {name: np.full(len(steps), np.nan) for name in queries.tags}
     first, most = steps.start, MOST_STEPS
-    async with queries.api:
+    async with queries.api.opened():
         while first < steps.stop:
             page = range(first, min(steps.stop, first + most))
             try:
@@ -248,9 +246,7 @@ async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
     return found
 
 
-def _frame(queries: Queries, steps: range, columns: dict[str, Floats]) -> "pl.DataFrame":
-    import polars as pl
-
+def _frame(queries: Queries, steps: range, columns: dict[str, Floats]) -> pl.DataFrame:
     for name in queries.tags or [""]:
         if not columns or (name and np.isnan(columns[name]).all()):
             raise queries.returned_nothing(name, steps)

@@ -4,14 +4,16 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlunsplit
+
+import httpx
 
 from cometad.connect.address import Address
 from cometad.connect.contract import Lost
-from cometad.errors import CometadError, InputError, ParameterError, needs_extra
+from cometad.errors import CometadError, InputError, ParameterError
 
 LARGEST_ANSWER = 64 * 2**20  # bytes
 AT_ONCE = 4  # concurrent requests; Prometheus evaluates 20 queries at once for all its clients
@@ -36,15 +38,13 @@ class SlowQuery(Lost):
 
 
 class PrometheusApi:
-    """A client of the API; use it as a context manager."""
+    """A client of the API; it asks within `opened`."""
 
     def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
-        self._httpx = needs_extra("httpx", "connect")
-        parts = address.parts
         if not address.host:
             raise ParameterError(f"{address.shown!r} names no host. Write something like prometheus+http://host:9090.")
-        self.url = urlunsplit((address.scheme.partition("+")[2], parts.netloc.rpartition("@")[2], parts.path, "", ""))
-        self.url = self.url.rstrip("/")
+        host = address.parts.netloc.rpartition("@")[2]
+        self.url = urlunsplit((address.scheme.partition("+")[2], host, address.parts.path, "", "")).rstrip("/")
         self._headers = {"accept": "application/json", "user-agent": "cometad"}
         token, self._seconds = options["token_variable"], options["timeout"]
         if token is not None:
@@ -57,18 +57,12 @@ class PrometheusApi:
         self._login = None if name is None else (name, password or "")
         self._warned: set[str] = set()
 
-    async def __aenter__(self) -> "PrometheusApi":
-        # No redirects: they would leak login and token. `_ask` limits the time of the whole response.
-        self._client = self._httpx.AsyncClient(
-            headers=self._headers, auth=self._login, timeout=None, follow_redirects=False
-        )
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
         self._slots = asyncio.Semaphore(AT_ONCE)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._client.aclose()
+        # No redirects: they would leak login and token. `_ask` limits the time of the whole response.
+        async with httpx.AsyncClient(headers=self._headers, auth=self._login, timeout=None) as self._client:
+            yield
 
     async def now(self) -> float:
         """The server's clock, which timestamps the samples, in seconds since 1970."""
@@ -83,8 +77,7 @@ class PrometheusApi:
 
     async def at(self, query: str, moment: int) -> list[Labeled]:
         found = await self._ask("query", {"query": query, "time": _as_seconds(moment)}, query)
-        kind: Any = found.get("resultType")
-        result: Any = found.get("result")
+        kind, result = str(found.get("resultType")), cast(Any, found.get("result"))
         if kind == "scalar":
             return [Labeled({}, [result])]
         if kind != "vector":
@@ -114,7 +107,7 @@ class PrometheusApi:
 
     async def _ask(self, what: str, form: dict[str, str], query: str) -> dict[str, Any]:
         """The data of a response; `query` names the request in errors."""
-        httpx, limit = self._httpx, self._seconds + TRANSFER
+        limit = self._seconds + TRANSFER
         form = {**form, "timeout": f"{round(1000 * self._seconds)}ms"}
         request = self._client.stream("POST", f"{self.url}/api/v1/{what}", data=form)
         try:
@@ -144,27 +137,24 @@ class PrometheusApi:
                 f"The server {self.url} does not respond: {plain(reason)}. "
                 "Check that it is running and that the address is correct."
             ) from error
-        return self._data(response.status_code, response.headers, bytes(body), query)
-
-    def _data(self, status: int, headers: Mapping[str, str], body: bytes, query: str) -> dict[str, Any]:
         try:
             answer = json.loads(body)
         except ValueError:
             answer = None
-        if status == 200 and isinstance(answer, dict) and isinstance(answer.get("data"), dict):
+        answer = answer if isinstance(answer, dict) else {}
+        data = answer.get("data")
+        if response.status_code == 200 and isinstance(data, dict):
             self._warn(answer.get("warnings") or [])
-            data: dict[str, Any] = answer["data"]
             return data
-        problem = answer if isinstance(answer, dict) else {}
-        raise self._refusal(status, headers, problem, query)
+        raise self._refusal(response, answer, query)
 
-    def _refusal(self, status: int, headers: Mapping[str, str], problem: dict[str, Any], query: str) -> CometadError:
-        said, kind = plain(str(problem.get("error", ""))), problem.get("errorType")
+    def _refusal(self, response: httpx.Response, problem: Mapping[str, Any], query: str) -> CometadError:
+        status, said = response.status_code, plain(str(problem.get("error", "")))
         if said and status == 400:
             return ParameterError(f"Prometheus cannot read the query {shortened(query)}: {said}. Correct it.")
         if said and status == 422:
             return BadEvaluation(f"Prometheus cannot evaluate the query {shortened(query)}: {said}. Correct it.")
-        if kind == "timeout":
+        if problem.get("errorType") == "timeout":
             return SlowQuery(
                 f"Prometheus aborted the query {shortened(query)} after {self._seconds:g} s. "
                 "Raise the option timeout, or make it a recording rule."
@@ -177,7 +167,7 @@ class PrometheusApi:
         if status == 403:
             return ParameterError(f"This user may not query the server {self.url}. Ask its owner for permission.")
         if 300 <= status < 400:
-            where = plain(headers.get("location", "somewhere else"))
+            where = plain(response.headers.get("location", "somewhere else"))
             return ParameterError(f"The server {self.url} redirects to {where}. Use that address instead.")
         if status == 429 or status >= 500:
             return Lost(
@@ -200,7 +190,7 @@ class PrometheusApi:
 
 
 def plain(text: str) -> str:
-    r"""A server message on one line, shortened, without the final period."""
+    """A server message on one line, shortened, without the final period."""
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split()).rstrip(".")
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import ClassVar, NoReturn, Protocol
 
-from cometad.connect.address import Address, Option
+from cometad.connect.address import Address, Option, one_of
 from cometad.connect.contract import LONGEST_WAIT, Lost, Unavailable, UnknownStream, retry_wait
 from cometad.connect.intake import Intake
-from cometad.errors import CometadError, MissingExtraError, ParameterError, unknown
+from cometad.errors import CometadError, MissingExtraError, unknown
 from cometad.lazy import LazyTable
 
 LOOK = 1.0  # seconds between rebalances of parts
@@ -60,13 +60,8 @@ class ConnectedSource:
         raise NotImplementedError
 
 
-def _start_of(text: str) -> str:
-    if text not in ("all", "new"):
-        raise ParameterError(f"The option start is {text!r}. Write start=all or start=new.")
-    return text
-
-
-START = Option("all", _start_of)  # what a new part begins with
+# What a new part begins with.
+START = one_of(("all", "new"), "The option start is {}. Write start=all or start=new.")
 
 
 class PartedSource(Protocol):

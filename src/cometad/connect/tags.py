@@ -3,14 +3,15 @@
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
-from cometad.connect.address import Address
+from cometad.connect.address import Address, seconds_of
 from cometad.connect.contract import Lost, ReadingBatch, Rejection
 from cometad.connect.intake import Intake
 from cometad.errors import ParameterError
+from cometad.saving import Table, fact, load_state, saved_state
 
 HOLD = 10  # periods for which a value is valid
 LONGEST_HOLD = 1000  # periods; also the longest silence that values without a limit bridge
@@ -20,6 +21,7 @@ BEHIND = 60.0  # seconds that values may be behind before it is reported
 GAP_RULE = "Fit the detector with a gap rule, such as --gaps forward-fill:5"
 
 Row = tuple[float, list[float]]  # time in seconds, and a value per variable
+Timed = Sequence[Any]  # a time in microseconds and a value, None if it is bad; as JSON has them
 
 
 class TagTable:
@@ -27,28 +29,36 @@ class TagTable:
 
     Rows fall on whole multiples of the period since 1970. A row has each variable's last value up to the row's time, or
     NaN if that is bad or at least `hold` periods old (None: no limit). A row is emitted as soon as every variable has a
-    later value, or any has one more than `patience` periods later, or `until` says that the clock has passed it. A
+    later value, or any has one more than two periods later, or `until` says that the clock has passed it. A
     value that arrives after its row was emitted is late: it never changes that row, and applies from the next row on,
     unless a newer one is known. The first rows wait until every variable has a value, for `hold` periods at most. No
     rows are emitted for a silence in which no value is valid, or for one of more than 1,000 periods.
     """
 
-    def __init__(self, names: Sequence[str], period: float, patience: int = PATIENCE, hold: int | None = HOLD) -> None:
-        if hold is not None and not 1 <= hold <= LONGEST_HOLD:
-            raise ParameterError(f"A value can be valid for 1 to {LONGEST_HOLD:,} periods, not for {hold}.")
+    saved: ClassVar[Table] = {
+        **{name: fact(f"_{name}", lambda found, _: found) for name in ("names", "period", "next", "first", "newest")},
+        "late": fact("late", lambda found, _: found),
+        "known": fact("_known", lambda found, _: found),
+        "waiting": fact("_waiting", lambda found, _: _by_row(found), pack=lambda waiting: list(_one_by_one(waiting))),
+    }
+
+    def __init__(self, names: Sequence[str], period: float, hold: int | None = HOLD) -> None:
         self._names, self._period = list(names), round(period * 1e6)  # microseconds, so that the grid does not drift
-        self._patience, self._hold = patience, hold
+        self._hold = hold
         self._next: int | None = None  # number of the next row, in periods since 1970
         self._first = 0  # number of the row of the first value
-        self._newest = -math.inf  # time of the newest value, in microseconds
-        self._known: dict[str, tuple[int, float]] = {}  # time and value as of the last row
-        self._waiting: dict[int, dict[str, tuple[int, float]]] = {}  # the last value of each variable, by row
-        self._reached: dict[str, int] = {}  # the newest row of each variable
+        self._newest: int | None = None  # time of the newest value, in microseconds
+        self._known: dict[str, Timed] = {}  # as of the last row
+        self._waiting: dict[int, dict[str, Timed]] = {}  # the last value of each variable, by row
         self.late = 0
 
     @property
     def newest(self) -> float | None:
-        return None if self._next is None or self._newest == -math.inf else self._newest / 1e6
+        return None if self._newest is None else self._newest / 1e6
+
+    def continues(self, state: Mapping[str, Any]) -> bool:
+        """Whether a state is that of a table with the same variables and period."""
+        return bool(state.get("names") == self._names and state.get("period") == self._period)
 
     def begin(self, at: float) -> None:
         """Emit no row before a time, and forget earlier values."""
@@ -56,32 +66,34 @@ class TagTable:
         self._next = self._first = number if self._next is None else max(number, self._next)
         self._known.clear()
         self._waiting.clear()
-        self._reached.clear()
 
     def add(self, name: str, at: float, value: float) -> list[Row]:
         """Add a value, NaN if it is bad; returns the rows this completes, with their times."""
-        moment = round(at * 1e6)
-        number = -(-moment // self._period)
+        timed = round(at * 1e6), None if math.isnan(value) else value
+        number = -(-timed[0] // self._period)
         if self._next is None:
             self._next = self._first = number
         if number < self._next:
             self.late += 1
-            _keep_newer(self._known, name, moment, value)
+            _keep_newer(self._known, name, timed)
             return []
-        _keep_newer(self._waiting.setdefault(number, {}), name, moment, value)
-        self._reached[name] = max(number, self._reached.get(name, number))
-        self._newest = max(self._newest, moment)
-        return self._advance(self._complete()) if number > self._next else []
+        _keep_newer(self._waiting.setdefault(number, {}), name, timed)
+        self._newest = timed[0] if self._newest is None else max(self._newest, timed[0])
+        return self._advance(self._complete(self._newest)) if number > self._next else []
 
     def until(self, now: float) -> list[Row]:
         return [] if self._next is None else self._advance(round(now * 1e6) // self._period)
 
-    def _complete(self) -> int:
+    def _complete(self, newest: int) -> int:
         """The number of the last row that is complete, given the values so far."""
-        everyone = min(self._reached.values()) - 1 if len(self._reached) == len(self._names) else -(2**62)
-        # Strictly after `patience` periods: the row with the newest value is complete up to the one before.
-        patient = math.ceil(self._newest / self._period) - 1 - self._patience
-        return max(everyone, patient)
+        # Strictly after `PATIENCE` periods: the row with the newest value is complete up to the one before.
+        patient = math.ceil(newest / self._period) - 1 - PATIENCE
+        seen = set[str]()
+        for number in sorted(self._waiting, reverse=True):
+            seen |= self._waiting[number].keys()
+            if len(seen) == len(self._names):
+                return max(number - 1, patient)
+        return patient
 
     def _advance(self, last: int) -> list[Row]:
         assert self._next is not None
@@ -108,52 +120,32 @@ class TagTable:
 
     def _row(self, number: int) -> Row | None:
         """A row; None if it has no value, or if a variable may still be about to arrive."""
-        for name, (moment, value) in self._waiting.pop(number, {}).items():
-            _keep_newer(self._known, name, moment, value)
+        for name, timed in self._waiting.pop(number, {}).items():
+            _keep_newer(self._known, name, timed)
         if len(self._known) < len(self._names) and number < self._first + (self._hold or HOLD):
             return None
         row = []
         for name in self._names:
-            moment, value = self._known.get(name, (-(2**62), math.nan))
-            row.append(value if self._holds(moment, number) else math.nan)
+            moment, value = self._known.get(name, (0, None))
+            row.append(math.nan if value is None or not self._holds(moment, number) else value)
         return None if all(map(math.isnan, row)) else (number * self._period / 1e6, row)
 
-    def state(self) -> dict[str, Any]:
-        known = {name: [moment, _or_none(value)] for name, (moment, value) in self._known.items()}
-        waiting = [
-            [number, name, moment, _or_none(value)]
-            for number, slot in self._waiting.items()
-            for name, (moment, value) in slot.items()
-        ]
-        newest = None if self._newest == -math.inf else self._newest
-        facts = {"next": self._next, "first": self._first, "newest": newest, "late": self.late}
-        return {"names": self._names, "period": self._period, **facts, "known": known, "waiting": waiting}
 
-    def restore(self, state: Mapping[str, Any]) -> bool:
-        if state.get("names") != self._names or state.get("period") != self._period:
-            return False
-        self._next, self._first, self.late = state["next"], state["first"], state["late"]
-        self._newest = -math.inf if state["newest"] is None else state["newest"]
-        self._known = {name: (moment, _or_nan(value)) for name, (moment, value) in state["known"].items()}
-        self._waiting, self._reached = {}, {}
-        for number, name, moment, value in state["waiting"]:
-            self._waiting.setdefault(number, {})[name] = (moment, _or_nan(value))
-            self._reached[name] = max(number, self._reached.get(name, number))
-        return True
+def _keep_newer(values: dict[str, Timed], name: str, timed: Timed) -> None:
+    if name not in values or timed[0] >= values[name][0]:
+        values[name] = timed
 
 
-def _keep_newer(values: dict[str, tuple[int, float]], name: str, moment: int, value: float) -> None:
-    known = values.get(name)
-    if known is None or moment >= known[0]:
-        values[name] = (moment, value)
+def _one_by_one(waiting: Mapping[int, Mapping[str, Timed]]) -> Iterator[list[Any]]:
+    for number, slot in waiting.items():
+        yield from ([number, name, *timed] for name, timed in slot.items())
 
 
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
+def _by_row(waiting: Sequence[Any]) -> dict[int, dict[str, Timed]]:
+    found: dict[int, dict[str, Timed]] = {}
+    for number, name, *timed in waiting:
+        found.setdefault(number, {})[name] = timed
+    return found
 
 
 class TagFeed:
@@ -170,8 +162,8 @@ class TagFeed:
         self._intake, self._layout = intake, layout
         self.table = TagTable(layout.names, self.period, hold=hold)
         position = intake.position
-        if isinstance(position, dict) and isinstance(position.get("tags"), dict):
-            self.table.restore(position["tags"])
+        if isinstance(position, dict) and self.table.continues(position.get("tags", {})):
+            load_state(self.table, TagTable.saved, position["tags"], dict)
         self._rows: list[Row] = []
         self._rejected: list[Rejection] = []
         self._behind = 0.0  # seconds from the next row back to the value that came last
@@ -215,7 +207,9 @@ class TagFeed:
         await self._intake.reject(rejected, self.stream)
         if rows or news:
             batch = ReadingBatch.on_grid(self.stream, layout.names, [at for at, _ in rows], [row for _, row in rows])
-            await self._intake.deliver([batch] if rows else [], position={"tags": self.table.state()})
+            await self._intake.deliver(
+                [batch] if rows else [], position={"tags": saved_state(self.table, TagTable.saved)}
+            )
 
     def _mention_clocks(self, progress: bool) -> None:
         """Report why nothing is scored after a clock went back."""
@@ -247,12 +241,13 @@ def stream_and_period(address: Address) -> tuple[str, float]:
     """The stream that the tags of an address belong to, and the seconds between the rows of its grid."""
     if address.stream is None:
         raise ParameterError(f"The tags of {address.shown} need a stream. Name it with stream or --stream.")
-    if address.seconds is None:
+    seconds = seconds_of(address.period)
+    if seconds is None:
         raise ParameterError(
             f"The tags of {address.shown} need a period: the time between the readings the detector was fitted on. "
             "Set period or --period, such as 1s."
         )
-    return address.stream, address.seconds
+    return address.stream, seconds
 
 
 def _check_tags(address: Address, names: list[str], gaps: bool) -> None:

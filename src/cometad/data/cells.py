@@ -9,13 +9,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 from cometad.data.dialect import DATE_ORDERS, Dialect
 from cometad.errors import InputError
-from cometad.parameters import is_number
-from cometad.saving import require_state
+from cometad.saving import Saved, Table, fact, one_of
 
 CORRECT = "Correct that reading and send it again."
 
@@ -27,30 +26,20 @@ LARGEST = 1e150  # its square still fits a float64
 COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")  # a number with a decimal comma
 
 _INTEGER = re.compile(r"\s*([+-]?)0*([0-9]+)\s*")
-_MARKS = {".": "point", ",": "comma"}
+MARKS = {".": "point", ",": "comma"}
 
 
-def parse_number(cell: Any) -> float:
-    """The number in a cell, or NaN if it is missing; raises ValueError for anything else."""
+def number_or_none(cell: Any) -> float | None:
+    """The number in a cell, or NaN if it is missing; None for anything else."""
     if isinstance(cell, str):
         cell = cell.strip()
         if cell.lower() in MISSING:
             return math.nan
         if "_" in cell or not cell.isascii():  # float() accepts 1_000 and other digits, but no table reader does
-            raise ValueError(cell)
-    elif cell is None:
-        return math.nan
+            return None
     try:
-        return float(cell)
-    except (TypeError, OverflowError) as error:
-        raise ValueError(cell) from error
-
-
-def number_or_none(cell: Any) -> float | None:
-    """The number in a cell, or NaN if it is missing; None for anything else."""
-    try:
-        return parse_number(cell)
-    except ValueError:
+        return math.nan if cell is None else float(cell)
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -60,11 +49,9 @@ def missing_texts(dialect: Dialect) -> set[str]:
 
 def missing_numbers(dialect: Dialect) -> list[float]:
     """The numbers among the markers of missing cells, which mean all cells with that value: -999 also means -999.0."""
-    numbers = []
-    for marker in map(str.strip, dialect.missing):
-        with suppress(ValueError):
-            numbers.append(parse_number(marker.replace(",", ".") if COMMA.fullmatch(marker) else marker))
-    return [number for number in numbers if not math.isnan(number)]
+    markers = map(str.strip, dialect.missing)
+    numbers = [number_or_none(one.replace(",", ".") if COMMA.fullmatch(one) else one) for one in markers]
+    return [number for number in numbers if number is not None and not math.isnan(number)]
 
 
 class StreamNumbers:
@@ -124,10 +111,10 @@ class StreamNumbers:
             return cell
         self.mark = self.mark or found
         if found != self.mark:
-            problem = f"{cell!r}, with a decimal {_MARKS[found]}, but"
+            problem = f"{cell!r}, with a decimal {MARKS[found]}, but"
             if self._given:
-                raise _refused(where, name, f"{problem} the decimal mark is a {_MARKS[self.mark]}. {CORRECT}")
-            problem = f"{problem} numbers before it have a decimal {_MARKS[self.mark]}."
+                raise _refused(where, name, f"{problem} the decimal mark is a {MARKS[self.mark]}. {CORRECT}")
+            problem = f"{problem} numbers before it have a decimal {MARKS[self.mark]}."
             raise _refused(where, name, problem, advice="decimal")
         return text.replace(",", ".")
 
@@ -143,11 +130,6 @@ def _is_rounded(cell: object, value: float) -> bool:
         found = _INTEGER.fullmatch(cell)  # without zeros in front: int() refuses thousands of digits
         return found is not None and int(found[1] + found[2]) != int(value)
     return isinstance(cell, int) and int(value) != cell
-
-
-def checked_mark(mark: object) -> str | None:
-    require_state(mark is None or mark in (".", ","), "its 'decimal' is not a decimal mark")
-    return mark  # type: ignore[return-value]
 
 
 # -- times ----------------------------------------------------------------------------------------------------------
@@ -167,7 +149,6 @@ _DATE = re.compile(
 
 
 def named_like_time(name: str) -> bool:
-    """Whether a column with this name may hold the times."""
     return _TIME_NAME.fullmatch(name) is not None
 
 
@@ -191,32 +172,14 @@ def parse_date(text: str, order: str) -> datetime:
         DAY_FIRST: (third, second, first),
         MONTH_FIRST: (third, first, second),
     }[order]
-    if len(year) != 4:
+    hour, half, zone = int(match["hour"] or 0), (match["half"] or "").upper(), match["zone"] or ""
+    if len(year) != 4 or hour > 23 or (half and not 1 <= hour <= 12):
         raise ValueError(text)
-    return datetime(int(year), int(month), int(day), tzinfo=_zone(match["zone"])) + _time_of_day(match)
-
-
-def _time_of_day(match: re.Match[str]) -> timedelta:
-    hour, half = int(match["hour"] or 0), (match["half"] or "").upper()
-    if (half and not 1 <= hour <= 12) or hour > 23:
-        raise ValueError(match[0])
     if half:
         hour = hour % 12 + (12 if half == "P" else 0)
-    minute, second = int(match["minute"] or 0), int(match["second"] or 0)
-    if minute > 59 or second > 59:
-        raise ValueError(match[0])
-    microseconds = int((match["part"] or "0").ljust(9, "0")[:6])
-    return timedelta(hours=hour, minutes=minute, seconds=second, microseconds=microseconds)
-
-
-def _zone(text: str | None) -> timezone | None:
-    if text is None:
-        return None
-    if text[0] not in "+-":
-        return UTC
-    digits = text[1:].replace(":", "")
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-offset if text[0] == "-" else offset)
+    minute, second, part = int(match["minute"] or 0), int(match["second"] or 0), (match["part"] or "")[:6]
+    date, zone = f"{int(year):04}-{int(month):02}-{int(day):02}", zone if zone[:1] in "+-" else "Z"
+    return datetime.fromisoformat(f"{date}T{hour:02}:{minute:02}:{second:02}.{part:0<6}{zone}")
 
 
 def fitting_orders(text: str) -> list[str]:
@@ -246,15 +209,21 @@ def find_order(texts: Iterable[str | None]) -> str | None:
     return None if matters else DAY_FIRST
 
 
-class StreamDates:
+class StreamDates(Saved):
     """Reads times one by one; the first ones decide how all are written, and others are refused.
 
     Times are numbers, dates, or dates with a time zone. Numbers are since 1970 in a unit that their size tells, or else
     count anything. `order` is that of dates with the year last; else the first date that tells decides.
     """
 
+    saved: ClassVar[Table] = {  # facts
+        "date_order": fact("order", one_of(DATE_ORDERS, "one"), optional=True),
+        "times_are": fact("_kind", one_of((NUMBER, PLAIN, ZONED), "one of its kinds"), optional=True),
+        "time_unit": fact("_unit", one_of(EPOCH_UNITS.values(), "one"), optional=True),
+    }
+
     def __init__(self, order: str | None = None) -> None:
-        self.order = order
+        self.order = self._given = order
         self._kind: str | None = None  # NUMBER, PLAIN or ZONED
         self._unit: float | None = None  # of numbers, per second
 
@@ -315,34 +284,21 @@ class StreamDates:
             return parse_date(time, YEAR_FIRST)
         if self.order is None and len(fits) == 1:
             self.order = fits[0]
-        if self.order is None:
-            first, second = (parse_date(time, order) for order in fits)
-            if first != second:
-                raise InputError(
-                    f"Line {line}: the time {time!r} can be read with the day or with the month first.",
-                    advice="day or month",
-                )
-            return first
+        if self.order is None and parse_date(time, DAY_FIRST) != parse_date(time, MONTH_FIRST):
+            raise InputError(
+                f"Line {line}: the time {time!r} can be read with the day or with the month first.",
+                advice="day or month",
+            )
         try:
-            return parse_date(time, self.order)
+            return parse_date(time, self.order or DAY_FIRST)
         except ValueError as error:
             which = "day" if self.order == DAY_FIRST else "month"
             raise InputError(
                 f"Line {line}: the time {time!r} is not a date with the {which} first. {CORRECT}"
             ) from error
 
-    def state(self) -> dict[str, Any]:
-        """The state to save as JSON; without what is not known yet."""
-        facts = {"date_order": self.order, "times_are": self._kind, "time_unit": self._unit}
-        return {name: fact for name, fact in facts.items() if fact is not None}
-
-    def restore(self, facts: Mapping[str, Any]) -> None:
-        """Continue from a saved state; an order that was given stays."""
-        order, kind, unit = (facts.get(name) for name in ("date_order", "times_are", "time_unit"))
-        require_state(order is None or order in DATE_ORDERS, "its 'date_order' is not one")
-        require_state(kind is None or kind in (NUMBER, PLAIN, ZONED), "its 'times_are' is not one of its kinds")
-        require_state(unit is None or unit in EPOCH_UNITS.values(), "its 'time_unit' is not one")
-        self.order, self._kind, self._unit = self.order or order, kind, unit
+    def check_state(self) -> None:
+        self.order = self._given or self.order
 
 
 def _kind(moment: datetime) -> str:
@@ -353,33 +309,62 @@ def _seconds(moment: datetime) -> float:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
-# -- headers --------------------------------------------------------------------------------------------------------
+class TimeFields:
+    """Finds the field with the times among those of a reading.
+
+    `where` names a reading in errors, by its number.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        given: str | None,
+        numbers: StreamNumbers,
+        where: Callable[[int], str] = "Line {}".format,
+    ) -> None:
+        self._names, self._numbers, self._where = names, numbers, where
+        self._known = given
+
+    def field(self, fields: Mapping[str, Any], line: int) -> str | None:
+        """The one given or found before, else one with a date or named like a time."""
+        if self._known is None or self._known not in fields:
+            found = [name for name in fields if name not in self._names and _may_be_time(name, fields[name])]
+            if len(found) > 1:  # a number may just be named like a time
+                found = [name for name in found if _is_time(fields[name])] or found
+            if len(found) > 1:
+                several = ", ".join(map(repr, found))
+                raise InputError(f"{self._where(line)} has more than one time: {several}.", advice="two time fields")
+            self._known = found[0] if found else self._known
+        return self._known if self._known in fields else None
+
+    def sent(self, time: Any, field: str, line: int) -> str | float | None:
+        """A time as it was sent; None if it is missing."""
+        if self._numbers.is_missing(time):
+            return None
+        if isinstance(time, bool) or not isinstance(time, str | int | float):
+            raise InputError(f"{self._where(line)}: the time {field!r} is neither text nor a number. {CORRECT}")
+        return time.strip() if isinstance(time, str) else time
+
+
+def _may_be_time(name: str, value: Any) -> bool:
+    if named_like_time(name):
+        return True
+    return isinstance(value, str) and number_or_none(value) is None and fitting_orders(value) != []
+
+
+def _is_time(value: Any) -> bool:
+    """Whether a value may be a time if another field may be one, too: no small number, and not missing."""
+    number = number_or_none(value)
+    return number is None or epoch_unit(number, number) is not None
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
 
 MOST_NAMES = 5  # listed in a sentence
-_A_TIME = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ,].*)?$|\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?$")
 
 
-def clean_header(cells: Sequence[str], where: str, time_column: str | None = None) -> list[str]:
-    """The column names in a header, stripped of spaces; refuses numbers, times and repeated names.
-
-    Sensors may have numbers as names if another column is `time_column` or named like a time: then the row cannot be a
-    reading. `where` names the header in errors.
-    """
-    names = [cell.strip() for cell in cells]
-    if not any(named_like_time(name) or name == time_column for name in names):
-        for name in names:
-            is_a_number = is_number(name.replace(",", ".", 1))  # also with a decimal comma
-            if is_a_number or _A_TIME.match(name):
-                kind = "number" if is_a_number else "time"
-                raise InputError(f"{where} holds {name!r}, which is a {kind}, not a name.", advice="no header")
-    twice = repeated(names)
-    if twice is not None:
-        raise InputError(f"{where} has two columns named {twice!r}. Give each column its own name.")
-    return names
-
-
-def numbered_names(count: int) -> list[str]:
-    return [f"v{number}" for number in range(count)]
+def lacks(where: str, name: str) -> str:
+    return f"{where}: there is no value for variable {name!r}. Send every variable the detector was fitted on."
 
 
 def repeated(names: Sequence[str]) -> str | None:
@@ -388,7 +373,6 @@ def repeated(names: Sequence[str]) -> str | None:
 
 
 def listed(names: Sequence[str], most: int = MOST_NAMES, shown: Callable[[str], str] = repr) -> str:
-    """The first names, in quotes, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(shown, names[:most])) + more
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -40,9 +41,9 @@ class Part(NamedTuple):
     """
 
     frame: pl.DataFrame
-    repeats: bool
-    first: int  # number of the first row that is not repeated
     where: Callable[[int], str]  # the place of a row with such a number, in words
+    repeats: bool = False
+    first: int = 0  # number of the first row that is not repeated
 
     @property
     def own(self) -> pl.DataFrame:
@@ -75,13 +76,7 @@ def without_marked(column: pl.Series, dialect: Dialect) -> pl.Series:
     return column.set(column.cast(dtype).is_in(pl.Series(marked, dtype=dtype)), None)
 
 
-class Seen(NamedTuple):
-    """A number that shows a decimal mark."""
-
-    column: str
-    cell: str
-
-
+@dataclass
 class TextNumbers:
     """Turns columns of text into numbers; the decimal mark is one for the whole file.
 
@@ -89,14 +84,14 @@ class TextNumbers:
     number is refused; it may separate thousands.
     """
 
-    def __init__(self, dialect: Dialect, shown: str) -> None:
-        self._dialect, self._shown = dialect, shown
-        self.comma: Seen | None = None
-        self.point: Seen | None = None
+    dialect: Dialect
+    shown: str  # the file
+    comma: tuple[str, str] | None = None  # the first number that shows a comma, and its column
+    point: tuple[str, str] | None = None
 
     @property
     def decided(self) -> bool:
-        return self._dialect.decimal is not None or self.comma is not None or self.point is not None
+        return self.dialect.decimal is not None or self.comma is not None or self.point is not None
 
     def converted(
         self, frame: pl.DataFrame, place: Callable[[int], str], ahead: Callable[[], None] = lambda: None
@@ -112,25 +107,25 @@ class TextNumbers:
         for text in others:
             self._see_comma(text)
         made |= {text.name: self._from_text(text, place, ahead) for text in others}
-        if self._dialect.decimal is None and self.comma is not None and self.point is not None:
+        if self.dialect.decimal is None and self.comma is not None and self.point is not None:
             raise InputError(
-                f"'{self._shown}' has numbers with a decimal point and with a decimal comma: {self.point.cell!r} in "
-                f"column {self.point.column!r} and {self.comma.cell!r} in column {self.comma.column!r}.",
+                f"'{self.shown}' has numbers with a decimal point and with a decimal comma: {self.point[0]!r} in "
+                f"column {self.point[1]!r} and {self.comma[0]!r} in column {self.comma[1]!r}.",
                 advice="decimal",
             )
         return frame.with_columns(column for column in made.values() if column is not None)
 
     def _without_missing(self, column: pl.Series) -> pl.Series:
         text = column.str.strip_chars()
-        return text.set(text.str.to_lowercase().is_in(list(missing_texts(self._dialect))), None)
+        return text.set(text.str.to_lowercase().is_in(list(missing_texts(self.dialect))), None)
 
     def _from_plain(self, text: pl.Series, place: Callable[[int], str]) -> pl.Series | None:
         """A column of text as numbers, if all its cells are."""
         missing = text.null_count()
         integers = text.cast(pl.Int64, strict=False)
         if missing < len(text) and integers.null_count() == missing:
-            return without_marked(integers, self._dialect)
-        if self._dialect.decimal == ",":  # then 1.234 is no number
+            return without_marked(integers, self.dialect)
+        if self.dialect.decimal == ",":  # then 1.234 is no number
             return None
         numbers = text.cast(pl.Float64, strict=False)
         if numbers.null_count() > missing:
@@ -141,7 +136,7 @@ class TextNumbers:
 
     def _checked(self, numbers: pl.Series, text: pl.Series, place: Callable[[int], str]) -> pl.Series:
         """Numbers without those that mean a missing reading; refuses integers that a float would round."""
-        numbers = without_marked(numbers.fill_nan(None), self._dialect)
+        numbers = without_marked(numbers.fill_nan(None), self.dialect)
         large = _large(numbers)
         suspects = large & text.str.contains(_INTEGER).fill_null(False) if large.any() else large
         for row in suspects.arg_true():
@@ -155,10 +150,10 @@ class TextNumbers:
         if plain is not None:
             return plain
         numbers = _with_point(text).cast(pl.Float64, strict=False)
-        if self._dialect.decimal != "." and numbers.null_count() == text.null_count():
+        if self.dialect.decimal != "." and numbers.null_count() == text.null_count():
             if not self.decided:
                 ahead()
-            if self._dialect.decimal is not None or self.comma is not None:
+            if self.dialect.decimal is not None or self.comma is not None:
                 return self._checked(numbers, text, place)
         words = text.str.to_lowercase()
         return words == "true" if words.drop_nulls().is_in(list(WORDS)).all() else text
@@ -167,11 +162,11 @@ class TextNumbers:
         if self.comma is None and _with_point(text).cast(pl.Float64, strict=False).null_count() == text.null_count():
             known = text.drop_nulls()
             sure = known.filter(known.str.contains(_COMMA) & ~known.str.contains(_EITHER))
-            self.comma = Seen(text.name, sure[0]) if len(sure) else None
+            self.comma = (sure[0], text.name) if len(sure) else None
 
     def _see_point(self, text: pl.Series) -> None:
         points = text.filter(text.str.contains(".", literal=True))
-        self.point = Seen(text.name, points[0].strip()) if len(points) else None
+        self.point = (points[0].strip(), text.name) if len(points) else None
 
 
 def _with_point(text: pl.Series) -> pl.Series:
@@ -198,55 +193,48 @@ def some_zones(which: str) -> InputError:
     return InputError(f"The times in {which!r} have a time zone in some rows only. Write it in all rows or in none.")
 
 
+@dataclass
 class Columns:
     """Which columns hold times and how they are written, decided by the first block, and the rest as numbers."""
 
-    def __init__(
-        self,
-        shown: str,
-        given: str | None,
-        dialect: Dialect,
-        counters: bool = False,
-        variables: Collection[str] = (),
-    ) -> None:
-        self._shown, self._given, self._dialect, self._counters = shown, given, dialect, counters
-        self._variables = variables  # columns that hold no times, whatever their names
-        self._names: list[str] | None = None
-        self._orders: dict[str, str] = {}  # of day, month and year
+    shown: str  # the table
+    given: str | None  # the column that has the times
+    dialect: Dialect
+    counters: bool = False  # whether a column named like a time may just count
+    variables: Collection[str] = ()  # columns that hold no times, whatever their names
+    _names: list[str] | None = None  # of the columns with times
+    _orders: dict[str, str] = field(default_factory=dict)  # of day, month and year
 
     def apply(self, block: Part, blocks: Callable[[], Iterable[Part]]) -> pl.DataFrame:
         """The block's own rows with times and numbers; `blocks` rereads the table, for checks that need all of it."""
         frame = block.frame
-        if self._names is None:
-            if frame.height == 0:
-                raise InputError(f"'{self._shown}' has a header but no readings. Pass a file with at least one.")
-            names = self._candidates(frame)
-            made = frame.with_columns(self._times(frame[name], block, blocks) for name in names)
-            # The time columns of the first block are those of the whole table.
-            self._names = [name for name in names if made[name].dtype.is_temporal()]
-        else:
-            made = frame.with_columns(self._times(frame[name], block, blocks) for name in self._names)
-        return _with_numbers(block._replace(frame=made))
+        names = self._candidates(frame) if self._names is None else self._names
+        frame = frame.with_columns(self._times(frame[name], block, blocks) for name in names)
+        if self._names is None:  # the time columns of the first block are those of the whole table
+            self._names = [name for name in names if frame[name].dtype.is_temporal()]
+        return _with_numbers(block._replace(frame=frame))
 
     def _candidates(self, frame: pl.DataFrame) -> list[str]:
-        if self._given is not None:
-            check_column(frame, self._given, self._shown)
-            return [self._given]
+        if frame.height == 0:
+            raise InputError(f"'{self.shown}' has a header but no readings. Pass a file with at least one.")
+        if self.given is not None:
+            check_column(frame, self.given, self.shown)
+            return [self.given]
         if any(dtype.is_temporal() for dtype in frame.dtypes):  # in another file, they may be text
             return [name for name, dtype in frame.schema.items() if dtype in (pl.Datetime, pl.Date)]
         # Includes a pandas index that was written without a name.
-        return [column.name for column in frame if column.name not in self._variables and self._may_be_time(column)]
+        return [column.name for column in frame if column.name not in self.variables and self._may_be_time(column)]
 
     def _may_be_time(self, column: pl.Series) -> bool:
         if column.null_count() == len(column):
             return False
         if column.dtype != pl.String:
-            return named_like_time(column.name) and not (self._counters and column.dtype == pl.Boolean)
+            return named_like_time(column.name) and not (self.counters and column.dtype == pl.Boolean)
         return named_like_time(column.name) or fitting_orders(column.drop_nulls()[0]) != []
 
     def _times(self, column: pl.Series, block: Part, blocks: Callable[[], Iterable[Part]]) -> pl.Series:
         """A column as datetimes; unchanged if it is only named like a time and holds other numbers."""
-        decided = self._given is not None or self._names is not None
+        decided = self.given is not None or self._names is not None
         if column.dtype == pl.String:
             return _from_text(column, block, self._order(column, blocks))
         if not column.dtype.is_numeric():
@@ -258,7 +246,7 @@ class Columns:
         seconds = _from_epoch(column)
         if seconds is not None:
             return seconds
-        if self._counters and not decided:
+        if self.counters and not decided:
             return column
         if decided or _is_counter(block.own[column.name] for block in blocks()):
             raise InputError(
@@ -270,20 +258,20 @@ class Columns:
 
     def _order(self, column: pl.Series, blocks: Callable[[], Iterable[Part]]) -> str:
         name = column.name
-        if name not in self._orders:
-            # Only the end of a long file may tell days from months.
-            rest = (text for block in blocks() for text in block.own[name].cast(pl.String))
-            order = find_order(itertools.chain(column, rest))
-            if self._dialect.date_order is not None and order != YEAR_FIRST:
-                order = self._dialect.date_order
-            if order is None:
-                raise InputError(
-                    f"The dates in the time column {name!r} can be read with the day or with the month first "
-                    f"(such as {column.drop_nulls()[0]!r}).",
-                    advice="day or month",
-                )
-            self._orders[name] = order
-        return self._orders[name]
+        if name in self._orders:
+            return self._orders[name]
+        # Only the end of a long file may tell days from months.
+        rest = (text for block in blocks() for text in block.own[name].cast(pl.String))
+        order = find_order(itertools.chain(column, rest))
+        if self.dialect.date_order is not None and order != YEAR_FIRST:
+            order = self.dialect.date_order
+        if order is None:
+            raise InputError(
+                f"The dates in the time column {name!r} can be read with the day or with the month first "
+                f"(such as {column.drop_nulls()[0]!r}).",
+                advice="day or month",
+            )
+        return self._orders.setdefault(name, order)
 
 
 def _with_numbers(block: Part) -> pl.DataFrame:
@@ -350,7 +338,6 @@ def _check_exact(column: pl.Series, block: Part) -> None:
 
 
 def _is_counter(parts: Iterable[pl.Series]) -> bool:
-    """Whether a column increases from row to row."""
     rows, last = 0, None
     for part in parts:
         if not len(part):
@@ -364,7 +351,7 @@ def _is_counter(parts: Iterable[pl.Series]) -> bool:
 
 
 def _from_text(column: pl.Series, block: Part, order: str) -> pl.Series:
-    times: list[datetime | None] = []
+    times = list[datetime | None]()
     for row, text in enumerate(column):
         try:
             times.append(None if text is None else parse_date(text, order))
@@ -405,18 +392,18 @@ def _from_epoch(column: pl.Series) -> pl.Series | None:
 # -- the columns of a detector ---
 
 
-class Matching:
-    """Selects the columns that a detector was fitted on, in its order; `gaps` allows some to be missing."""
+class Matching(NamedTuple):
+    """Selects the columns that a detector was fitted on, in its order."""
 
-    def __init__(self, names: Sequence[str], gaps: bool) -> None:
-        self._names, self._gaps = names, gaps
+    names: Sequence[str]
+    gaps: bool  # whether some may be missing
 
     def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The table with its times and the detector's columns; refuses one that lacks too many."""
         columns = set(frame.columns)
-        found = [name for name in self._names if name in columns]
-        lacking = [name for name in self._names if name not in columns]
-        if lacking and not (self._gaps and found):
+        found = [name for name in self.names if name in columns]
+        lacking = [name for name in self.names if name not in columns]
+        if lacking and not (self.gaps and found):
             extra = self._extra(frame)
             hint = f" (the file also has {listed(extra)})" if extra else ""
             problem = f"The detector was fitted on {listed(lacking)}, which the file lacks{hint}."
@@ -431,7 +418,7 @@ class Matching:
         return ignored(extra) if extra else None
 
     def _extra(self, frame: pl.DataFrame) -> list[str]:
-        known = {*self._names, *_times(frame)}
+        known = {*self.names, *_times(frame)}
         return [name for name in frame.columns if name not in known]
 
 

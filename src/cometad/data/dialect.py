@@ -33,8 +33,12 @@ class Dialect:
             raise ParameterError(
                 f"The separator and the decimal mark cannot both be {self.decimal!r}. Choose another separator."
             )
-        if self.encoding is not None:
-            _check_encoding(self.encoding)
+        try:
+            "".encode(UTF_8 if self.encoding is None else self.encoding)
+        except (LookupError, ValueError):
+            raise ParameterError(
+                f"Unknown encoding {self.encoding!r}. Use one such as utf-8, utf-16, latin-1 or cp1252."
+            ) from None
         if self.date_order is not None and self.date_order not in DATE_ORDERS:
             raise unknown("date order", self.date_order, DATE_ORDERS)
 
@@ -46,13 +50,6 @@ def _separator(text: str) -> str:
             f"Cannot separate cells with {text!r}. Pass one character, or one of {', '.join(SEPARATORS)}."
         )
     return character
-
-
-def _check_encoding(name: str) -> None:
-    try:
-        "".encode(name)
-    except (LookupError, ValueError):
-        raise ParameterError(f"Unknown encoding {name!r}. Use one such as utf-8, utf-16, latin-1 or cp1252.") from None
 
 
 def recognize_encoding(sample: bytes) -> str:

@@ -52,8 +52,6 @@ class Settled(NamedTuple):
 
 
 class Gaps(Protocol):
-    """The interface of a gap rule."""
-
     allowed: ClassVar[bool]  # whether readings may be missing at all
 
     def settle(self, cells: Cells) -> Settled:
@@ -77,13 +75,21 @@ class RefuseGaps:
     allowed: ClassVar[bool] = False
 
     def settle(self, cells: Cells) -> Settled:
-        """Raise an error."""
         raise InputError("A reading is missing.", advice="gaps")
+
+
+@dataclass(frozen=True)
+class _Limited:
+    limit: int = 5  # readings
+    allowed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_integer("limit", self.limit, least=1)
 
 
 @register("ForwardFill")
 @dataclass(frozen=True)
-class ForwardFill:
+class ForwardFill(_Limited):
     """Repeat the last measured value for up to `limit` readings; beyond that, act like `ScoreMeasured`.
 
     >>> import numpy as np
@@ -93,20 +99,13 @@ class ForwardFill:
     (array([1., 1., 7., 4.]), array([False,  True,  True, False]), array([False, False,  True, False]))
     """
 
-    limit: int = 5
-    allowed: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_integer("limit", self.limit, least=1)
-
     def settle(self, cells: Cells) -> Settled:
-        """The last value, within the limit; nothing waits."""
         return Settled(np.where(cells.age > self.limit, np.nan, cells.before), np.zeros_like(cells.missing))
 
 
 @register("Interpolate")
 @dataclass(frozen=True)
-class Interpolate:
+class Interpolate(_Limited):
     """Interpolate linearly across a gap of up to `limit` readings; a stream waits for the reading after the gap.
 
     A longer gap, or one without a neighbor on either side, is treated as in `ScoreMeasured`.
@@ -117,14 +116,7 @@ class Interpolate:
     array([1., 2., 3., 4.])
     """
 
-    limit: int = 5
-    allowed: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_integer("limit", self.limit, least=1)
-
     def settle(self, cells: Cells) -> Settled:
-        """Interpolated values; a cell waits until its gap ends or exceeds the limit."""
         short = (cells.length <= self.limit) & ~np.isnan(cells.before)
         known = short & ~np.isnan(cells.after)
         share = cells.age / (cells.length + 1)
@@ -148,7 +140,6 @@ class ScoreMeasured:
     allowed: ClassVar[bool] = True
 
     def settle(self, cells: Cells) -> Settled:
-        """No values; nothing waits."""
         return Settled(np.full(cells.missing.shape, np.nan), np.zeros_like(cells.missing))
 
 
@@ -162,16 +153,7 @@ GAPS: dict[str, type[Gaps]] = {
 
 
 def parse_gaps(text: str) -> Gaps:
-    """Parse a gap rule: NAME or, for rules with a limit, NAME:LIMIT.
-
-    >>> from cometad.data.gaps import parse_gaps
-    >>> parse_gaps("forward-fill:3"), parse_gaps("score-measured")
-    (ForwardFill(limit=3), ScoreMeasured())
-    >>> parse_gaps("refuse:3")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: Cannot read the gap rule 'refuse:3'. Write it as refuse.
-    """
+    """Parse a gap rule: NAME or, for rules with a limit, NAME:LIMIT."""
     return parse(text, GAPS, kind="gap rule", value="LIMIT", convert=_digits)
 
 
@@ -200,11 +182,6 @@ class GapRun(Saved):
         self._last = np.full(len(self._center), np.nan)  # the last measured value that was returned
         self._open = np.zeros(len(self._center), np.int64)  # missing cells returned since
         self._waiting = np.empty((0, len(self._center)))
-
-    @property
-    def waiting(self) -> int:
-        """Number of readings that wait for later ones."""
-        return len(self._waiting)
 
     def push(self, values: Floats) -> Filled:
         """Add readings (time, variable), NaN where missing; returns all that are settled now."""
@@ -248,13 +225,13 @@ class GapRun(Saved):
         )
 
     def _remember(self, returned: Floats) -> None:
-        for variable, column in enumerate(returned.T):
-            measured = np.flatnonzero(~np.isnan(column))
-            if len(measured):
-                self._last[variable] = column[measured[-1]]
-                self._open[variable] = len(column) - 1 - measured[-1]
-            else:
-                self._open[variable] += len(column)
+        if len(returned):
+            measured = ~np.isnan(returned)
+            since = measured[::-1].argmax(axis=0)  # the last measured value
+            found = measured.any(axis=0)
+            last = returned[len(returned) - 1 - since, np.arange(returned.shape[1])]
+            self._last = np.where(found, last, self._last)
+            self._open = np.where(found, since, self._open + len(returned))
 
 
 def fill(values: Floats, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> Filled:

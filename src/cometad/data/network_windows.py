@@ -25,7 +25,6 @@ def window_starts(rows: int, length: int, stride: int) -> NDArray[np.int64]:
 
 
 def cut(values: NDArray[np.float32], starts: NDArray[np.int64], length: int) -> NDArray[np.float32]:
-    """Cut the windows (window, time, variable) that begin at `starts`."""
     windows: NDArray[np.float32] = values[starts[:, None] + np.arange(length)]
     return windows
 

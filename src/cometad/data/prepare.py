@@ -20,11 +20,10 @@ import numpy as np
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_tasks, jit, serial_products
-from cometad.data.cells import MOST_NAMES
-from cometad.errors import InputError, unknown
+from cometad.data.cells import LARGEST, MOST_NAMES
+from cometad.errors import InputError
 from cometad.saving import Saved, Table, array, require_state
 
-LARGEST = 1e150  # its square still fits a float64
 EXACT = 2.0**53  # no float below it is a rounded integer
 
 # -- trends ------------------------------------------------------------------------------------------------------------
@@ -68,15 +67,6 @@ class Trends:
     level is where the movement is the usual one. A broken sensor must not carry the level of a wandering variable away:
     a movement farther than `far` from the usual one counts as that far, and after 512 of them in a row the level starts
     anew.
-
-    >>> import numpy as np
-    >>> from cometad.data.prepare import Trends
-    >>> counter, noise = np.arange(3000.0), np.random.default_rng(0).normal(size=3000)
-    >>> trends = Trends.fit(np.column_stack([counter, noise]))
-    >>> trends.kinds
-    {0: 'grows'}
-    >>> trends(np.array([[70.0, 0.5], [71.0, 0.25], [75.0, 0.5]])).tolist()
-    [[1.0, 0.5], [1.0, 0.25], [4.0, 0.5]]
     """
 
     gain: Floats  # (variable,)  0 if its readings are scored as they are
@@ -106,7 +96,8 @@ class Trends:
         grows, wanders = np.zeros(count, np.bool_), _strays(values)
 
         def look_at(i: int) -> None:
-            if wanders[i] or not _turns(values[:GLANCE, i]):
+            first = np.diff(values[:GLANCE, i])
+            if wanders[i] or not ((first > 0).any() and (first < 0).any()):
                 known = values[:, i] if imputed is None else values[~imputed[:, i], i]
                 steps = np.diff(known)
                 grows[i] = _only_grows(steps)
@@ -116,36 +107,22 @@ class Trends:
         ordinary = ~grows & (np.ptp(values, axis=0) > 0)
         if wanders.sum() > ordinary.sum() / 2:
             wanders = ordinary
-        start = cls(np.where(grows, 1.0, np.where(wanders, 1 / MEMORY, 0.0)), np.zeros(count), np.full(count, np.inf))
-        return start._settled(values, imputed)
-
-    def _settled(self, values: Floats, imputed: Flags | None) -> "Trends":
-        """The same gains, with the usual movements of a training series."""
-        usual, far = np.zeros((2, len(self.gain)))
-        moved = self(values, imputed)
-        for i in np.flatnonzero(self.gain):
+        gain, (usual, far) = np.where(grows, 1.0, np.where(wanders, 1 / MEMORY, 0.0)), np.zeros((2, count))
+        moved = cls(gain, np.zeros(count), np.full(count, np.inf))(values, imputed)
+        for i in np.flatnonzero(gain):
             known = moved[1:, i] if imputed is None else moved[1:, i][~imputed[1:, i]]
             usual[i], far[i] = np.median(known), FAR * known.std()
-        return Trends(self.gain, usual, far)
+        return cls(gain, usual, far)
 
     @cached_property
     def any(self) -> bool:
-        """Whether anything but readings is scored."""
         return bool((self.gain > 0).any())
 
     @property
     def kinds(self) -> dict[int, str]:
-        """The kind of trend of each variable that has one."""
         return {int(i): GROWS if self.gain[i] == 1 else WANDERS for i in np.flatnonzero(self.gain)}
 
     def sentences(self, names: Sequence[str]) -> list[str]:
-        """Which variables have trends, and what is scored of them.
-
-        >>> import numpy as np
-        >>> from cometad.data.prepare import Trends
-        >>> Trends(gain=np.array([0, 1, 1]), usual=np.zeros(3), far=np.zeros(3)).sentences(["flow", "id", "energy"])
-        ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
-        """
         found = []
         for kind, (one, several) in WORDS.items():
             own = [names[i] for i, named in self.kinds.items() if named == kind]
@@ -159,8 +136,6 @@ class Trends:
 
 
 class TrendRun(Saved):
-    """Movements of readings that arrive in chunks of any size, in constant memory."""
-
     saved: ClassVar[Table] = {
         "level": array("_level", "variable", unknown=True),
         "away": array("_away", "variable", dtype=np.int64),
@@ -208,7 +183,6 @@ def _follow(
 
 
 def _only_grows(steps: Floats) -> bool:
-    """Whether a variable with these changes (time,) never turns back."""
     one_way = (steps >= 0).all() or (steps <= 0).all()
     return bool(one_way and np.count_nonzero(steps) >= LEAST_STEPS)
 
@@ -220,11 +194,6 @@ def _moves(steps: Floats) -> bool:
     return bool(often and sizes.max() <= JUMP * np.quantile(sizes, 0.99))
 
 
-def _turns(values: Floats) -> bool:
-    steps = np.diff(values)
-    return bool((steps > 0).any() and (steps < 0).any())
-
-
 def _strays(values: Floats) -> Flags:
     """Which variables (variable,) have too many means of stretches that are outside of those of the other quarters."""
     if len(values) < LEAST_READINGS:
@@ -233,10 +202,9 @@ def _strays(values: Floats) -> Flags:
     means = np.add.reduceat(values, edges[:-1], axis=0) / np.diff(edges)[:, None]
     quarters = means.reshape(BLOCKS, -1, values.shape[1])
     outside = np.zeros(values.shape[1])
-    for k in range(BLOCKS):
-        others = np.delete(quarters, k, axis=0).reshape(-1, values.shape[1])
-        beyond = (quarters[k] < others.min(axis=0)) | (quarters[k] > others.max(axis=0))
-        outside += beyond.sum(axis=0)
+    for k, quarter in enumerate(quarters):
+        others = np.delete(quarters, k, axis=0)
+        outside += ((quarter < others.min(axis=(0, 1))) | (quarter > others.max(axis=(0, 1)))).sum(axis=0)
     strays: Flags = outside > STRAYS * MEANS
     return strays
 
@@ -295,8 +263,6 @@ def _scale(values: Floats, center: Floats, unit: Floats, scaled: Floats32) -> No
 
 def fit_scaling(kind: str, values: Floats) -> Scaling:
     """Fit a scaler on a training part (time, variable), ignoring NaN; constant variables get the unit 1."""
-    if kind not in SCALERS:
-        raise unknown("scaler", kind, SCALERS)
     if max(np.nanmax(values), -np.nanmin(values)) > LARGEST:
         raise InputError(f"The series has readings beyond {LARGEST:g}, too large to be scaled. Use other units.")
     return SCALERS[kind](values)

@@ -5,16 +5,15 @@ arrive in chunks. Nothing here changes or removes readings.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.arrays import Floats
+from cometad.arrays import Flags, Floats, Integers
 from cometad.compute import in_tasks
-from cometad.data.units import likely_conversion
 from cometad.series import Series, check_like, unchecked_series, with_all_columns
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -22,28 +21,21 @@ SAMPLE = 4096  # maximum readings, evenly spread, kept to compute quantiles
 LEAST_DEAD, DEAD_FACTOR = 30, 5  # dead: stuck for at least this many readings, and this factor longer than in training
 LEAST_OUTSIDE, OUTSIDE_SHARE = 20, 0.05  # out of range: at least this many readings, and this share of all
 QUIET = 20  # a spread this many times smaller than in training may be a unit change
+TOLERANCE = 0.3  # quantiles closer than this share of the known spread count as equal
 IRREGULAR = 0.1  # an interval is irregular if it differs from the usual one by more than this share
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Summary of a training series, to compare new readings with.
-
-    >>> import numpy as np
-    >>> from cometad.data.quality import Statistics
-    >>> known = Statistics.fit(np.array([[1.0], [2.0], [2.0], [np.nan], [5.0]]))
-    >>> known.low, known.center, known.high, known.longest
-    (array([1.]), array([2.]), array([5.]), array([2]))
-    """
+    """Summary of a training series, to compare new readings with."""
 
     names: tuple[str, ...]
     quantiles: Floats  # (quantile, variable)  of measured readings; NaN if there are none
-    longest: NDArray[np.int64]  # (variable,)  longest run of equal readings
+    longest: Integers  # (variable,)  longest run of equal readings
     period: float  # median seconds between readings; NaN without times
 
     @classmethod
     def fit(cls, readings: object) -> "Statistics":
-        """Compute the statistics of a series, which may have missing readings."""
         series = unchecked_series(readings)
         quantiles = np.full((len(QUANTILES), len(series.names)), np.nan)
         longest = np.zeros(len(series.names), np.int64)
@@ -61,19 +53,8 @@ class Statistics:
         return cls(series.names, quantiles, longest, float(np.median(steps)) if len(steps) else math.nan)
 
     @property
-    def low(self) -> Floats:
-        """The lowest reading of each variable."""
-        return self._of(0.0)
-
-    @property
     def center(self) -> Floats:
-        """The median of each variable."""
         return self._of(0.5)
-
-    @property
-    def high(self) -> Floats:
-        """The highest reading of each variable."""
-        return self._of(1.0)
 
     @property
     def usual(self) -> tuple[Floats, Floats]:
@@ -87,38 +68,11 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Finding:
-    """A possible problem with readings.
-
-    >>> import numpy as np
-    >>> from cometad.data.quality import Statistics, findings
-    >>> normal = np.random.default_rng(0).normal(size=(1000, 2))
-    >>> fresh = np.random.default_rng(1).normal(size=(1000, 2))
-    >>> fresh[300:700, 1] = 0.25
-    >>> for finding in findings(fresh, Statistics.fit(normal)):
-    ...     print(finding.kind, finding.start, finding.stop, finding.sentence)
-    dead 300 700 Variable 'v1' is stuck at 0.25 for 400 readings from time step 300, but never for more than 1 in
-    training. Check the sensor.
-    """
-
-    kind: str  # one of KINDS
+    kind: str  # constant, missing, gaps, dead, unit, range, duplicate, unsorted, irregular or period
     variable: str | None  # None if it concerns all variables
     start: int  # the time steps concerned, half-open
     stop: int
     sentence: str
-
-
-KINDS = {
-    "constant": "a variable that was constant in training",
-    "missing": "a variable without any reading",
-    "gaps": "missing readings of a variable",
-    "dead": "a variable stuck at one value much longer than ever in training",
-    "unit": "a variable that would match its training readings in another unit",
-    "range": "a variable far outside its training range",
-    "duplicate": "timestamps that appear more than once",
-    "unsorted": "timestamps earlier than the one before",
-    "irregular": "intervals between readings that differ from the usual one",
-    "period": "a usual interval between readings that differs from training",
-}
 
 
 class Inspection:
@@ -178,7 +132,7 @@ class _Sample:
         self.kept, self.seen, self._stride = kept, 0, 1
 
     @property
-    def steps(self) -> NDArray[np.int64]:
+    def steps(self) -> Integers:
         return np.arange(len(self.kept)) * self._stride
 
     def take(self, rows: Floats) -> None:
@@ -188,112 +142,86 @@ class _Sample:
             self.kept, self._stride = self.kept[::2].copy(), 2 * self._stride
 
 
-@dataclass
-class _Longest:
-    """The longest run of readings so far, the first one on a tie."""
+class _EqualRun(NamedTuple):
+    start: int  # the time steps concerned, half-open
+    stop: int
+    length: int
+    value: float
 
-    start: int = 0
-    stop: int = 0
-    length: int = 0
-    value: float = math.nan
 
-    def take(self, starts: Any, stops: Any, lengths: Any, values: Any) -> None:
-        best = int(np.argmax(lengths))
-        if lengths[best] > self.length:
-            self.start, self.stop, self.length = int(starts[best]), int(stops[best]), int(lengths[best])
-            self.value = float(values[best])
+class _Runs:
+    """The longest run of equal values so far, the first one on a tie; NaN belongs to no run."""
+
+    def __init__(self) -> None:
+        self.longest = self._last = _EqualRun(0, 0, 0, math.nan)
+
+    def push(self, values: Floats, steps: Integers) -> None:
+        begins = _run_starts(values)
+        lengths = np.diff(begins, append=len(values))
+        starts, stops = steps[begins], steps[begins + lengths - 1] + 1
+        lengths[np.isnan(values[begins])] = 0
+        if values[0] == self._last.value:  # continues from the previous chunk
+            lengths[0] += self._last.length
+            starts[0] = self._last.start
+        best, self._last = (
+            _EqualRun(int(starts[i]), int(stops[i]), int(lengths[i]), float(values[begins[i]]))
+            for i in (int(lengths.argmax()), -1)
+        )
+        if best.length > self.longest.length:
+            self.longest = best
 
 
 class _VariableChecks:
     def __init__(self, statistics: Statistics, variable: int, leaves_range: bool) -> None:
         self._name, self._leaves_range = statistics.names[variable], leaves_range
         self._known = statistics.quantiles[:, variable]
-        self._longest = int(statistics.longest[variable])
+        self._held = int(statistics.longest[variable])
         width = self._known[-1] - self._known[0]
         self._bounds = self._known[0] - width, self._known[-1] + width
-        self._missing, self._gap = 0, _Longest()
-        self._open_gap = 0  # length of the gap that is still open
-        self._same = _Longest()
-        self._value, self._run, self._run_start = math.nan, 0, 0  # the current run of equal readings
+        self._missing, self._outside = _Count(), _Count()
+        self._gaps, self._same = _Runs(), _Runs()
         self._low, self._high = math.inf, -math.inf
-        self._outside, self._first_outside, self._last_outside = 0, 0, 0
 
     def push(self, values: Floats, first: int) -> None:
-        missing = np.isnan(values)
-        self._push_gaps(missing, first)
-        steps = np.flatnonzero(~missing)
-        if not len(steps):
+        missing, steps = np.isnan(values), np.arange(first, first + len(values))
+        self._missing.take(missing, first)
+        self._gaps.push(np.where(missing, 0.0, np.nan), steps)
+        measured = values[~missing]
+        if len(measured):
+            self._same.push(measured, steps[~missing])  # missing readings in between do not break a run
+            self._low, self._high = min(self._low, float(measured.min())), max(self._high, float(measured.max()))
+            self._outside.take((values < self._bounds[0]) | (values > self._bounds[1]), first)
+
+    def findings(self, seen: int, steps: Integers, sample: Floats) -> list[Finding]:
+        found = self._found(seen, steps, sample)
+        return [Finding(kind, self._name, *where, f"Variable {self._name!r} {text}") for kind, where, text in found]
+
+    def _found(self, seen: int, steps: Integers, sample: Floats) -> Iterator[tuple[str, tuple[int, int], str]]:
+        """The findings: kind, time steps, and what completes the sentence."""
+        whole, low, high, missing = (0, seen), self._known[0], self._known[-1], self._missing.count
+        if missing == seen:
+            yield "missing", whole, "has no readings at all. Check its column, or fit without it."
             return
-        measured = values[steps]
-        self._push_runs(measured, steps + first)
-        self._low, self._high = min(self._low, float(measured.min())), max(self._high, float(measured.max()))
-        outside = steps[(measured < self._bounds[0]) | (measured > self._bounds[1])] + first
-        if len(outside):
-            self._first_outside = self._first_outside if self._outside else int(outside[0])
-            self._last_outside = int(outside[-1])
-            self._outside += len(outside)
+        if low == high:
+            text = f"is always {low:.6g} in training, so there is no other value to compare with."
+            moves = f" Here it ranges from {self._low:.6g} to {self._high:.6g}."
+            yield "constant", whole, text if (self._low, self._high) == (low, high) else text + moves
+        if missing:
+            gap = self._gaps.longest
+            text = f"is missing in {missing:,} of {seen:,} readings; the longest gap, from time step {gap.start:,}, "
+            yield "gaps", gap[:2], f"{text}has length {gap.length:,}."
+        run = self._same.longest
+        if low != high and run.length >= max(LEAST_DEAD, DEAD_FACTOR * self._held):
+            text = f"is stuck at {run.value:.6g} for {run.length:,} readings from time step {run.start:,}, "
+            yield "dead", run[:2], f"{text}but never for more than {self._held:,} in training. Check the sensor."
+        if low != high and not self._leaves_range:
+            yield from self._off_range(seen, steps, sample)
 
-    def _push_gaps(self, missing: NDArray[np.bool_], first: int) -> None:
-        self._missing += int(missing.sum())
-        edges = np.flatnonzero(np.diff(missing, prepend=False, append=False))
-        starts, stops = edges[::2] + first, edges[1::2] + first
-        if len(starts):
-            starts[0] -= self._open_gap if starts[0] == first else 0  # continues from the previous chunk
-            self._gap.take(starts, stops, stops - starts, starts)
-        self._open_gap = int(stops[-1] - starts[-1]) if missing[-1] else 0
-
-    def _push_runs(self, measured: Floats, steps: NDArray[np.int64]) -> None:
-        """Update the runs of equal values; missing readings in between do not break a run."""
-        begins = _run_starts(measured)
-        lengths = np.diff(begins, append=len(measured))
-        starts, stops = steps[begins], steps[begins + lengths - 1] + 1
-        if measured[0] == self._value:
-            lengths[0] += self._run
-            starts[0] = self._run_start
-        self._same.take(starts, stops, lengths, measured[begins])
-        self._value, self._run, self._run_start = float(measured[-1]), int(lengths[-1]), int(starts[-1])
-
-    def findings(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> list[Finding]:
-        if self._missing == seen:
-            return [self._finding("missing", 0, seen, "has no readings at all. Check its column, or fit without it.")]
-        found = [self._constant(seen), self._gaps(seen), self._dead(), self._off_range(seen, steps, sample)]
-        return [finding for finding in found if finding is not None]
-
-    def _constant(self, seen: int) -> Finding | None:
-        low, high = self._known[0], self._known[-1]
-        if low != high:
-            return None
-        text = f"is always {low:.6g} in training, so there is no other value to compare with."
-        if (self._low, self._high) != (low, high):
-            text += f" Here it ranges from {self._low:.6g} to {self._high:.6g}."
-        return self._finding("constant", 0, seen, text)
-
-    def _gaps(self, seen: int) -> Finding | None:
-        if not self._missing:
-            return None
-        gap = self._gap
-        text = (
-            f"is missing in {self._missing:,} of {seen:,} readings; the longest gap, from time step {gap.start:,}, "
-            f"has length {gap.length:,}."
-        )
-        return self._finding("gaps", gap.start, gap.stop, text)
-
-    def _dead(self) -> Finding | None:
-        run = self._same
-        if self._known[0] == self._known[-1] or run.length < max(LEAST_DEAD, DEAD_FACTOR * self._longest):
-            return None
-        text = (
-            f"is stuck at {run.value:.6g} for {run.length:,} readings from time step {run.start:,}, but never for more "
-            f"than {self._longest:,} in training. Check the sensor."
-        )
-        return self._finding("dead", run.start, run.stop, text)
-
-    def _off_range(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> Finding | None:
+    def _off_range(self, seen: int, steps: Integers, sample: Floats) -> Iterator[tuple[str, tuple[int, int], str]]:
         """A unit change if one explains the readings, else readings far out of range."""
-        if self._leaves_range or self._known[0] == self._known[-1]:
-            return None
-        out = self._outside >= max(LEAST_OUTSIDE, OUTSIDE_SHARE * (seen - self._missing))
-        start, stop = (self._first_outside, self._last_outside + 1) if out else (0, seen)
+        outside = self._outside
+        out = outside.count >= max(LEAST_OUTSIDE, OUTSIDE_SHARE * (seen - self._missing.count))
+        start, stop = (outside.first, outside.last + 1) if out else (0, seen)
         part = sample[(steps >= start) & (steps < stop)]
         part = part[~np.isnan(part)]
         quantiles = np.quantile(part, QUANTILES[1:-1]) if len(part) else np.full(len(QUANTILES) - 2, np.nan)
@@ -305,17 +233,13 @@ class _VariableChecks:
                 f"is around {quantiles[len(quantiles) // 2]:.6g} from time step {start:,}, but was {usual} in "
                 f"training; a change from {conversion} would explain it. Check its unit."
             )
-            return self._finding("unit", start, stop, text)
-        if out:
+            yield "unit", (start, stop), text
+        elif out:
             text = (
-                f"is far outside its training range, {usual}, in {self._outside:,} readings from time step {start:,}. "
+                f"is far outside its training range, {usual}, in {outside.count:,} readings from time step {start:,}. "
                 "Check the sensor and its unit, or fit on readings where this is normal."
             )
-            return self._finding("range", start, stop, text)
-        return None
-
-    def _finding(self, kind: str, start: int, stop: int, text: str) -> Finding:
-        return Finding(kind, self._name, start, stop, f"Variable {self._name!r} {text}")
+            yield "range", (start, stop), text
 
 
 class _TimeChecks:
@@ -330,10 +254,9 @@ class _TimeChecks:
         if series.times is None:
             return
         times = series.times.astype("datetime64[us]")
-        before = 0 if self._last is None else 1
+        at = first + (self._last is None)  # the reading after the first interval
         intervals = _seconds(np.diff(times if self._last is None else np.concatenate([[self._last], times])))
         self._last = times[-1]
-        at = first + 1 - before  # the reading after the first interval
         self._twice.take(intervals == 0, at)
         self._back.take(intervals < 0, at)
         self._odd.take(np.abs(intervals - self._period) > IRREGULAR * self._period, at)
@@ -343,10 +266,13 @@ class _TimeChecks:
 
     def findings(self, seen: int) -> list[Finding]:
         found = []
-        if self._twice.count:
-            found.append(self._twice.finding("duplicate", "Repeated timestamps", "Keep one reading for each"))
-        if self._back.count:
-            found.append(self._back.finding("unsorted", "Timestamps out of order", "Sort the readings by time"))
+        for kind, count, what, advice in (
+            ("duplicate", self._twice, "Repeated timestamps", "Keep one reading for each"),
+            ("unsorted", self._back, "Timestamps out of order", "Sort the readings by time"),
+        ):
+            if count.count:
+                text = f"{what}: {count.count:,}, the first at time step {count.first:,}. {advice}."
+                found.append(Finding(kind, None, count.first, count.last + 1, text))
         rising = self._sample.kept[self._sample.kept > 0]
         if math.isnan(self._period) or not len(rising):
             return found
@@ -372,21 +298,68 @@ class _Count:
     first: int = 0
     last: int = 0
 
-    def take(self, flags: NDArray[np.bool_], at: int) -> None:
+    def take(self, flags: Flags, at: int) -> None:
         places = np.flatnonzero(flags) + at
         if len(places):
             self.first = self.first if self.count else int(places[0])
             self.last = int(places[-1])
             self.count += len(places)
 
-    def finding(self, kind: str, what: str, advice: str) -> Finding:
-        text = f"{what}: {self.count:,}, the first at time step {self.first:,}. {advice}."
-        return Finding(kind, None, self.first, self.last + 1, text)
 
-
-def _run_starts(values: Floats) -> NDArray[np.int64]:
+def _run_starts(values: Floats) -> Integers:
     return np.flatnonzero(np.append(True, values[1:] != values[:-1]))
 
 
 def _seconds(steps: NDArray[np.timedelta64]) -> Floats:
     return steps.astype("timedelta64[us]").astype(np.float64) / 1e6
+
+
+# -- units ------------------------------------------------------------------------------------------------------------
+
+
+class Conversion(NamedTuple):
+    name: str
+    factor: float  # new = factor * old + offset
+    offset: float = 0.0
+
+    def __str__(self) -> str:
+        ways = []
+        if self.factor != 1:
+            ways.append(f"times {self.factor:.6g}" if self.factor > 1 else f"divided by {1 / self.factor:.6g}")
+        if self.offset:
+            ways.append(f"{'plus' if self.offset > 0 else 'minus'} {abs(self.offset):.6g}")
+        return f"{self.name} ({', '.join(ways)})"
+
+    @property
+    def inverse(self) -> "Conversion":
+        old, _, new = self.name.partition(" to ")
+        return Conversion(f"{new} to {old}", 1 / self.factor, -self.offset / self.factor)
+
+
+_ONE_WAY = (
+    Conversion("kilo-units to units", 1e3),
+    Conversion("mega-units to units", 1e6),
+    Conversion("fractions to percent", 100.0),
+    Conversion("cm to mm", 10.0),
+    Conversion("minutes to seconds", 60.0),
+    Conversion("hours to seconds", 3600.0),
+    Conversion("°C to °F", 1.8, 32.0),
+    Conversion("°C to K", 1.0, 273.15),
+    Conversion("bar to psi", 14.503774),
+    Conversion("m/s to km/h", 3.6),
+    Conversion("m to ft", 3.280840),
+    Conversion("in to mm", 25.4),
+    Conversion("gal to l", 3.785412),
+    Conversion("kg to lb", 2.204623),
+)
+CONVERSIONS = (*_ONE_WAY, *(conversion.inverse for conversion in _ONE_WAY))
+
+
+def likely_conversion(quantiles: Floats, known: Floats) -> Conversion | None:
+    """The conversion that best maps known quantiles (quantile,) to new ones, or None if none fits."""
+    spread = known[-1] - known[0]
+    if not spread or not quantiles[-1] > quantiles[0]:  # also NaN; constant readings reveal no factor
+        return None
+    errors = [np.abs((quantiles - c.offset) / c.factor - known).max() / spread for c in CONVERSIONS]
+    best = int(np.argmin(errors))
+    return CONVERSIONS[best] if errors[best] <= TOLERANCE else None

@@ -9,21 +9,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cometad.arrays import Floats
+from cometad.arrays import Floats, Integers
 from cometad.errors import InputError, ParameterError, unknown
 from cometad.parameters import split
 from cometad.saving import Saved, Table, array, integers, require_state
-from cometad.series import Order, Series, together, unchecked_series
+from cometad.series import Order, Series, numbered_names, together, unchecked_series
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
 MOST_EMPTY = 1_000_000  # empty bins in a row; more suggest a wrong timestamp
-
-Starts = NDArray[np.int64]  # (bin,)  the first row of each bin that has rows
 
 
 def parse_period(period: object) -> int:
@@ -100,37 +97,35 @@ class ResampleRun(Saved):
         self.empty = 0  # of these, without readings
         self.several = 0  # of these, with more than one reading
 
-    def _keep(self, times: Starts, rows: Floats, dropped: int = 0) -> None:
+    def _keep(self, times: Integers, rows: Floats) -> None:
         """Hold the readings of the open bin, in time order."""
         self._times, self._rows = times, rows
-        edge = self.edge
-        self.order.take(None if edge is None else edge - np.timedelta64(1, "us"), dropped)
-
-    @property
-    def edge(self) -> np.datetime64 | None:
-        return None if not len(self._times) else _datetime(self._times[-1] // self._period * self._period)
+        before = (times[-1:] // self._period * self._period - 1).astype("datetime64[us]")
+        self.order.last = before[0] if len(before) else None
 
     def push(self, readings: object) -> Series:
         """Add readings, a frame or series with times; returns the bins that are now complete."""
-        given = _with_times(unchecked_series(readings))
+        given = unchecked_series(readings)
+        if given.times is None:
+            raise InputError("Resampling needs times, and these readings have none.", advice="no times")
+        given = replace(given, times=given.times.astype("datetime64[us]"))
         series = self.order.on_time(given, increasing=False)
-        times = _microseconds(series)
         self._like = series
-        if not len(self._rows):
-            self._rows = np.empty((0, len(series.names)))
-        times, rows = np.concatenate([self._times, times]), np.concatenate([self._rows, series.values])
+        times = np.concatenate([self._times, series.times.astype(np.int64)])  # type: ignore[union-attr]
+        rows = np.concatenate([self._rows if len(self._rows) else series.values[:0], series.values])
         order = np.argsort(times, kind="stable")
         times, rows = times[order], rows[order]
-        opened = int(np.searchsorted(times, times[-1] // self._period * self._period))
         _check_jumps(times, self._period)
         following = int(times[-1] // self._period)
-        bins = self._bins(times[:opened], rows[:opened], following if opened else None)
-        self._keep(times[opened:], rows[opened:], dropped=len(given) - len(series))
+        opened = int(np.searchsorted(times, following * self._period))
+        bins = self._bins(times[:opened], rows[:opened], following)
+        self._keep(times[opened:], rows[opened:])
+        self.order.dropped += len(given) - len(series)
         return bins
 
     def finish(self) -> Series:
         """End the readings; returns the bin that was still open."""
-        bins = self._bins(self._times, self._rows, None)
+        bins = self._bins(self._times, self._rows, int(self._times[-1] // self._period) + 1 if len(self._times) else 0)
         self._keep(self._times[:0], self._rows[:0])
         return bins
 
@@ -139,18 +134,17 @@ class ResampleRun(Saved):
         require_state(bool((np.diff(self._times) >= 0).all()), "its array 'times' is not in time order")
         self._keep(self._times, self._rows)
 
-    def _bins(self, times: Starts, rows: Floats, following: int | None) -> Series:
-        """The bins of rows in time order, with the empty ones up to the bin `following`."""
+    def _bins(self, times: Integers, rows: Floats, stop: int) -> Series:
+        """The bins of rows in time order up to the bin `stop`, with the empty ones."""
         numbers = times // self._period
-        starts = np.flatnonzero(np.append(len(times) > 0, np.diff(numbers) > 0)[: len(times)])
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
         places = numbers[starts]
-        first = int(places[0]) if len(places) else 0
-        stop = following if following is not None else (int(places[-1]) + 1 if len(places) else 0)
+        first = int(places[0]) if len(places) else stop
         values = np.full((stop - first, rows.shape[1]), np.nan)
         if len(places):
             values[places - first] = self._rule(rows, starts)
-        edges = _datetime(np.arange(first, stop) * self._period)
-        names = tuple(f"v{i}" for i in range(rows.shape[1])) if self._like is None else self._like.names
+        edges = (np.arange(first, stop) * self._period).astype("datetime64[us]")
+        names = numbered_names(rows.shape[1]) if self._like is None else self._like.names
         bins = Series(values, names, edges, self._like is not None and self._like.named, self.bins)
         self.bins += len(values)
         self.empty += len(values) - len(places)
@@ -176,7 +170,6 @@ def resample(readings: object, period: str | timedelta | np.timedelta64, rule: s
 
 
 def summary(run: ResampleRun) -> str:
-    """A sentence that sums up a run."""
     return f"Resampled to {run.bins:,} readings: {run.empty:,} are empty, {run.several:,} combine several."
 
 
@@ -184,7 +177,7 @@ def summary(run: ResampleRun) -> str:
 # Each takes rows (time, variable) and the row where each bin starts, and returns (bin, variable).
 
 
-def _mean(rows: Floats, starts: Starts) -> Floats:
+def _mean(rows: Floats, starts: Integers) -> Floats:
     missing = np.isnan(rows)
     total = np.add.reduceat(np.where(missing, 0.0, rows), starts)
     count = np.add.reduceat(~missing, starts, dtype=np.int64)
@@ -192,23 +185,23 @@ def _mean(rows: Floats, starts: Starts) -> Floats:
     return means
 
 
-def _first(rows: Floats, starts: Starts) -> Floats:
+def _first(rows: Floats, starts: Integers) -> Floats:
     steps = np.arange(len(rows))[:, None]
     return _taken(rows, np.minimum.reduceat(np.where(np.isnan(rows), len(rows), steps), starts))
 
 
-def _last(rows: Floats, starts: Starts) -> Floats:
+def _last(rows: Floats, starts: Integers) -> Floats:
     steps = np.arange(len(rows))[:, None]
     return _taken(rows, np.maximum.reduceat(np.where(np.isnan(rows), -1, steps), starts))
 
 
-def _taken(rows: Floats, chosen: Starts) -> Floats:
+def _taken(rows: Floats, chosen: Integers) -> Floats:
     """The chosen row (bin, variable) of each variable; NaN if there is no such row."""
     exists = (chosen >= 0) & (chosen < len(rows))
     return np.where(exists, rows[np.where(exists, chosen, 0), np.arange(rows.shape[1])], np.nan)
 
 
-RULES: dict[str, Callable[[Floats, Starts], Floats]] = {
+RULES: dict[str, Callable[[Floats, Integers], Floats]] = {
     "last": _last,
     "first": _first,
     "mean": _mean,
@@ -217,29 +210,11 @@ RULES: dict[str, Callable[[Floats, Starts], Floats]] = {
 }
 
 
-# --- times ------------------------------------------------------------------------------------------------------------
-
-
-def _with_times(series: Series) -> Series:
-    if series.times is None:
-        raise InputError("Resampling needs times, and these readings have none.", advice="no times")
-    return replace(series, times=series.times.astype("datetime64[us]"))
-
-
-def _microseconds(series: Series) -> Starts:
-    assert series.times is not None
-    return series.times.astype(np.int64)
-
-
-def _datetime(microseconds: Any) -> Any:
-    return np.asarray(microseconds, np.int64).astype("datetime64[us]")[()]
-
-
-def _check_jumps(times: Starts, period: int) -> None:
+def _check_jumps(times: Integers, period: int) -> None:
     jumps = np.diff(times) // period
     if len(jumps) and jumps.max() > MOST_EMPTY:
         step = int(jumps.argmax())
-        before, after = (_datetime(times[i]).astype("datetime64[s]") for i in (step, step + 1))
+        before, after = times[step : step + 2].astype("datetime64[us]").astype("datetime64[s]")
         raise InputError(
             f"There are no readings between {before} and {after}, which is {jumps.max():,} periods. "
             "Correct the times or choose a longer period."

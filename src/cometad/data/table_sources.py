@@ -38,12 +38,7 @@ class TableFile(NamedTuple):
     suffix: str  # one of SUFFIXES
     held: Any = None  # removes a temporary file when it is no longer needed
 
-    @property
-    def is_parquet(self) -> bool:
-        return self.suffix == ".parquet"
-
     def open(self) -> BinaryIO:
-        """Open the file, decompressed."""
         if self.suffix.endswith(".gz"):
             return cast(BinaryIO, gzip.open(self.path, "rb"))
         if self.suffix.endswith(".zst"):
@@ -100,17 +95,12 @@ def names_behind(path: str | os.PathLike[str]) -> list[Path] | None:
         raise _unreadable(target, error) from error
 
 
-def would_mean(path: str | os.PathLike[str], new: Path) -> bool:
+def would_mean(path: Path, new: Path) -> bool:
     """Whether a folder or pattern would mean a file, if that existed."""
-    place, text = Path(os.path.realpath(new)), os.fspath(path)
-    status = _status(Path(path))
-    if status is None and not glob.has_magic(text):
-        return False
-    if status is not None:
-        inside = stat.S_ISDIR(status.st_mode) and place.parent == Path(os.path.realpath(path))
-        return inside and _named_like_table(place)
-    start = Path(os.path.abspath(text))  # noqa: PTH100
-    pattern: list[str] = []
+    place = Path(os.path.realpath(new))
+    if _status(path) is not None:
+        return place.parent == Path(os.path.realpath(path)) and _named_like_table(place)
+    start, pattern = Path(os.path.abspath(path)), list[str]()  # noqa: PTH100
     while glob.has_magic(str(start)):
         start, pattern = start.parent, [start.name, *pattern]
     start = Path(os.path.realpath(start))

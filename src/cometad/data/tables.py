@@ -10,17 +10,17 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from io import IncrementalNewlineDecoder
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 
-from cometad.data.cells import clean_header, numbered_names
 from cometad.data.columns import Columns, Part, TextNumbers, check_column, some_zones, without_marked
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding
 from cometad.data.table_sources import Source, TableFile, check_content, find_files
-from cometad.data.text import RECOGNIZED, Rows, TextRows, separator_hint, split_cells
+from cometad.data.text import RECOGNIZED, Rows, TextRows, clean_header, separator_hint, split_cells
 from cometad.errors import InputError
 from cometad.frames import refuse_text
+from cometad.series import numbered_names
 
 ROWS = 2**16  # of a chunk
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
@@ -104,7 +104,7 @@ class TextTable:
         if cells is None:
             raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
         if not self._dialect.header:
-            return numbered_names(len(cells))
+            return list(numbered_names(len(cells)))
         return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
     def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
@@ -178,14 +178,13 @@ def recognize_separator(lines: Sequence[str]) -> str:
     return chosen
 
 
-class ParquetTable:
-    def __init__(self, file: TableFile, dialect: Dialect = Dialect()) -> None:
-        self.file, self._dialect = file, dialect
+class ParquetTable(NamedTuple):
+    file: TableFile
+    dialect: Dialect
 
     def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
-        """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         for block in self._read(rows):
-            yield block.with_columns(without_marked(column, self._dialect) for column in block)
+            yield block.with_columns(without_marked(column, self.dialect) for column in block)
 
     def _read(self, rows: int | None) -> Generator[pl.DataFrame]:
         try:
@@ -203,46 +202,71 @@ class ParquetTable:
             raise InputError(f"'{self.file.shown}' is damaged. Pass a complete Parquet file.") from error
 
     def where(self, row: int) -> str:
-        """The number of a row, counted from 1, and the file."""
         return f"row {row + 1} of '{self.file.shown}'"
 
 
-class Tables:
-    """The files that make up one table, without the dropped columns."""
+class TableReader:
+    r"""A table in one or more files that can be read as a whole or in chunks, and that knows where its rows are.
+
+    Takes the arguments of `read_table`. Columns named in `variables` hold no times, and those in `text` stay as they
+    are written. A missing file is refused at once; its content is checked as it is read.
+    """
 
     def __init__(
         self,
         path: Source,
-        drop: Sequence[str],
-        dialect: Dialect,
         time_column: str | None = None,
+        drop: Sequence[str] = (),
+        dialect: Dialect = Dialect(),
+        counters: bool = False,
+        variables: Collection[str] = (),
         text: Sequence[str] = (),
     ) -> None:
         self.tables = [
-            ParquetTable(file, dialect) if file.is_parquet else TextTable(file, dialect, time_column, text)
+            ParquetTable(file, dialect) if file.suffix == ".parquet" else TextTable(file, dialect, time_column, text)
             for file in find_files(path)
         ]
         common = os.path.commonpath(path) if isinstance(path, tuple) else os.fspath(path)
         self.shown = self.tables[0].file.shown if len(self.tables) == 1 else common
-        self._drop = drop
+        self._drop, self._decimal = drop, dialect.decimal
+        self._columns = Columns(self.shown, time_column, dialect, counters, variables)
         self._names: list[str] | None = None
         self._lengths: list[int] = []  # rows of each file, once they were read as a whole
 
-    def blocks(self, rows: int | None) -> Iterator[Part]:
-        """Blocks of one file after the other; refuses files with different columns."""
-        for table in self.tables:
-            seen = 0
-            for number, frame in enumerate(table.blocks(rows)):
-                block = Part(self._selected(frame, table.file), number > 0, seen, table.where)
-                yield block
-                seen += len(block.own)
+    def whole(self, select: Select | None = None, check: Check | None = None) -> pl.DataFrame:
+        """The whole table; `select` chooses columns, and text in these is refused with its place in the file.
 
-    def starts(self) -> Iterator[Part]:
-        for table in self.tables:
-            with closing(table.blocks(1)) as blocks:
-                yield Part(self._selected(next(blocks), table.file), False, 0, table.where)
+        `check` may then refuse rows.
+        """
+        self.put_in_order()
+        part = self.rows()
+        frame = self._columns.apply(part, lambda: [part])
+        return frame if select is None else self._checked(select(frame), part, check)
 
-    def whole(self) -> Part:
+    def chunks(
+        self, rows: int = ROWS, select: Select | None = None, check: Check | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """The table in frames of `rows` rows, with only one in memory at a time; the rest as in `whole`."""
+        self.put_in_order()
+        zones: list[object] | None = None
+        for part in self.blocks(rows):
+            frame = self._columns.apply(part, lambda: self.blocks(rows))
+            own = [getattr(dtype, "time_zone", None) for dtype in frame.dtypes if dtype.is_temporal()]
+            if zones not in (None, own):
+                raise some_zones(self.shown)
+            zones = own
+            yield frame if select is None else self._checked(select(frame), part, check)
+
+    def _checked(self, frame: pl.DataFrame, part: Part, check: Check | None) -> pl.DataFrame:
+        for column in frame:
+            if column.dtype == pl.String:
+                refuse_text(column.name, column, part.own_place, self._decimal)
+        if check is not None:
+            check(frame, part.own_place)
+        return frame
+
+    def rows(self) -> Part:
+        """All rows, as they are in the files; from then on `where` knows them."""
         frames = [block.frame for block in self.blocks(None)]
         self._lengths = [len(frame) for frame in frames]
         schemas = [frame.schema for frame in frames]
@@ -251,7 +275,7 @@ class Tables:
             if pl.String in kinds and len(kinds) > 1:  # a word somewhere makes the column text
                 frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
         try:
-            return Part(pl.concat(frames, how="vertical_relaxed"), False, 0, self.where)
+            return Part(pl.concat(frames, how="vertical_relaxed"), self.where)
         except pl.exceptions.PolarsError as error:
             raise InputError(f"The files of '{self.shown}' have columns of different types. Convert them.") from error
 
@@ -263,25 +287,32 @@ class Tables:
             row -= length
         raise IndexError(row)
 
-    def put_in_order(self, columns: Columns) -> None:
+    def blocks(self, rows: int | None) -> Iterator[Part]:
+        """Blocks of one file after the other, as they are there; refuses files with different columns."""
+        for table in self.tables:
+            seen = 0
+            for number, frame in enumerate(table.blocks(rows)):
+                block = Part(self._selected(frame, table.file), table.where, number > 0, seen)
+                yield block
+                seen += len(block.own)
+
+    def put_in_order(self) -> None:
         """Sort several files by their first time, if there are times; files without readings are left out."""
         if len(self.tables) == 1:
             return
-        blocks = list(self.starts())
-        known = [place for place, block in enumerate(blocks) if len(block.frame)] or [0]
-        starts: dict[int, Any] = {}
-        for place in known:
-            frame = columns.apply(blocks[place], lambda: self.blocks(rows=2**12))
-            times = next((column for column in frame if column.dtype.is_temporal()), None)
-            starts[place] = None if times is None else times[0]
-        has_times = None not in starts.values()
-        if has_times:
+        blocks = [(table, self._start(table)) for table in self.tables]
+        blocks = [(table, block) for table, block in blocks if len(block.frame)] or blocks[:1]
+        starts: list[Any] = []
+        for _, block in blocks:
+            frame = self._columns.apply(block, lambda: self.blocks(rows=2**12))
+            starts.append(next((column[0] for column in frame if column.dtype.is_temporal()), None))
+        self.tables = [table for table, _ in blocks]
+        if None not in starts:
             try:
-                known = sorted(known, key=starts.__getitem__)
+                self.tables = [self.tables[k] for k in sorted(range(len(starts)), key=starts.__getitem__)]
             except TypeError as error:  # only some have a time zone
                 raise some_zones(self.shown) from error
-        self.tables = [self.tables[place] for place in known]
-        if not has_times and len(known) > 1:
+        elif len(blocks) > 1:
             first, last = self.tables[0].file.path.name, self.tables[-1].file.path.name
             _log.info(
                 "The files of '%s' are in order of their names, because they have no times: '%s' is the first, '%s' "
@@ -289,15 +320,19 @@ class Tables:
                 *(self.shown, first, last),
             )
 
+    def _start(self, table: "TextTable | ParquetTable") -> Part:
+        with closing(table.blocks(1)) as blocks:
+            return Part(self._selected(next(blocks), table.file), table.where)
+
     def _selected(self, frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
         for name in self._drop:
             check_column(frame, name, file.shown)
         frame = frame.drop(self._drop)
         if self._names is None:
             self._names = frame.columns
-        columns, known = frame.columns, set(self._names)
-        lacking = sorted(known.difference(columns), key=self._names.index)
-        extra = [name for name in columns if name not in known]
+        columns, known = set(frame.columns), set(self._names)
+        lacking = [name for name in self._names if name not in columns]
+        extra = [name for name in frame.columns if name not in known]
         if lacking or extra:
             which = f"lacks the column {lacking[0]!r}" if lacking else f"has a column {extra[0]!r} more"
             raise InputError(
@@ -316,72 +351,12 @@ class ReadOptions:
     resample: str | None = None
     dialect: Dialect = field(default_factory=Dialect)
 
-    def reader(self, path: Source, variables: Collection[str] = ()) -> "TableReader":
-        """The table at a path, not yet resampled; columns named in `variables` hold no times."""
-        return TableReader(path, self.time_column, self.drop, self.dialect, variables=variables)
+    def reader(self, path: Source, variables: Collection[str] = (), text: Sequence[str] = ()) -> TableReader:
+        """The table at a path, not yet resampled; see `TableReader` for `variables` and `text`."""
+        return TableReader(path, self.time_column, self.drop, self.dialect, variables=variables, text=text)
 
     def as_json(self) -> dict[str, Any]:
-        """The options in types that JSON can hold."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
-
-
-class TableReader:
-    r"""A table that can be read as a whole or in chunks, and that knows where its rows are.
-
-    Takes the arguments of `read_table`; columns named in `variables` hold no times. A missing file is refused at once;
-    its content is checked as it is read.
-    """
-
-    def __init__(
-        self,
-        path: Source,
-        time_column: str | None = None,
-        drop: Sequence[str] = (),
-        dialect: Dialect = Dialect(),
-        counters: bool = False,
-        variables: Collection[str] = (),
-    ) -> None:
-        self._decimal = dialect.decimal
-        self._tables = Tables(path, drop, dialect, time_column)
-        self._columns = Columns(self._tables.shown, time_column, dialect, counters, variables)
-
-    def whole(self, select: Select | None = None, check: Check | None = None) -> pl.DataFrame:
-        """The whole table; `select` chooses columns, and text in these is refused with its place in the file.
-
-        `check` may then refuse rows.
-        """
-        self._tables.put_in_order(self._columns)
-        part = self._tables.whole()
-        frame = self._columns.apply(part, lambda: [part])
-        return frame if select is None else self._checked(select(frame), part, check)
-
-    def chunks(
-        self, rows: int = ROWS, select: Select | None = None, check: Check | None = None
-    ) -> Iterator[pl.DataFrame]:
-        """The table in frames of `rows` rows, with only one in memory at a time; the rest as in `whole`."""
-        self._tables.put_in_order(self._columns)
-        zones: list[object] | None = None
-        for part in self._tables.blocks(rows):
-            frame = self._columns.apply(part, lambda: self._tables.blocks(rows))
-            times = [dtype for dtype in frame.dtypes if dtype.is_temporal()]
-            if zones is None:
-                zones = [getattr(dtype, "time_zone", None) for dtype in times]
-            elif zones != [getattr(dtype, "time_zone", None) for dtype in times]:
-                raise some_zones(self._tables.shown)
-            yield frame if select is None else self._checked(select(frame), part, check)
-
-    def _checked(self, frame: pl.DataFrame, part: Part, check: Check | None) -> pl.DataFrame:
-        """The frame, if no column holds text and the check passes."""
-        for column in frame:
-            if column.dtype == pl.String:
-                refuse_text(column.name, column, part.own_place, self._decimal)
-        if check is not None:
-            check(frame, part.own_place)
-        return frame
-
-    def where(self, row: int) -> str:
-        """The place of a row of the whole table, which was read before, in words."""
-        return self._tables.where(row)
 
 
 def read_table(
@@ -412,8 +387,5 @@ def table_chunks(
     dialect: Dialect = Dialect(),
     rows: int = ROWS,
 ) -> Iterator[pl.DataFrame]:
-    r"""Read a table like `read_table`, in frames of `rows` rows, with only one in memory at a time.
-
-    A missing file is refused at once; its content is checked as it is read.
-    """
+    r"""Read a table like `read_table`, in frames of `rows` rows, with only one in memory at a time."""
     return TableReader(path, time_column, drop, dialect).chunks(rows)

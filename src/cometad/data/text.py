@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 from cometad.data.cells import (
     CORRECT,
     StreamNumbers,
-    clean_header,
-    epoch_unit,
-    fitting_orders,
+    TimeFields,
     ignored,
+    lacks,
     named_like_time,
-    number_or_none,
-    numbered_names,
+    repeated,
 )
 from cometad.data.dialect import Dialect
 from cometad.data.gaps import warn_lacking
 from cometad.errors import InputError, unknown
+from cometad.parameters import is_number
+from cometad.series import numbered_names
 
 RECOGNIZED = (",", ";", "\t", "|")  # separators; a space also occurs in names and times, so it has to be given
 
@@ -35,6 +35,28 @@ _log = logging.getLogger("cometad")
 
 def _cell_count(cells: Sequence[str]) -> str:
     return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+
+
+_A_TIME = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ,].*)?$|\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?$")
+
+
+def clean_header(cells: Sequence[str], where: str, time_column: str | None = None) -> list[str]:
+    """The column names in a header, stripped of spaces; refuses numbers, times and repeated names.
+
+    Sensors may have numbers as names if another column is `time_column` or named like a time: then the row cannot be a
+    reading. `where` names the header in errors.
+    """
+    names = [cell.strip() for cell in cells]
+    if not any(named_like_time(name) or name == time_column for name in names):
+        for name in names:
+            is_a_number = is_number(name.replace(",", ".", 1))  # also with a decimal comma
+            if is_a_number or _A_TIME.match(name):
+                kind = "number" if is_a_number else "time"
+                raise InputError(f"{where} holds {name!r}, which is a {kind}, not a name.", advice="no header")
+    twice = repeated(names)
+    if twice is not None:
+        raise InputError(f"{where} has two columns named {twice!r}. Give each column its own name.")
+    return names
 
 
 def separator_hint(line: str) -> str | None:
@@ -228,14 +250,11 @@ class _Plan(NamedTuple):
 
 
 class Fields:
-    """Turns fields into readings; finds the one with the times, and notes once which are ignored.
-
-    `where` names a reading in errors, by its number.
-    """
+    """Turns fields into readings, and notes once which are ignored; `where` names a reading in errors."""
 
     def __init__(self, layout: Layout, numbers: StreamNumbers, where: Callable[[int], str] = "Line {}".format) -> None:
-        self.layout, self.numbers, self.where = layout, numbers, where
-        self._time = layout.time_column
+        self.layout, self.where = layout, where
+        self._numbers, self.times = numbers, TimeFields(layout.names, layout.time_column, numbers, where)
         self._noted = False
         self._plan: _Plan | None = None  # of the reading before
 
@@ -246,21 +265,20 @@ class Fields:
             raise InputError(f"{self.where(line)} has no time column {given!r}. Available: {', '.join(names)}.")
 
     def reading(self, keys: Sequence[str], cells: Sequence[Any], line: int, comma: bool = False) -> Reading:
-        """The reading with these fields; `comma` if numbers may have a decimal comma."""
         plan = self._plan
         if plan is None or not plan.lasts or plan.keys != keys:
             self._plan = plan = self._planned(keys, dict(zip(keys, cells, strict=True)), line)
-        where, numbers, values = self.where(line), self.numbers, []
+        where, numbers, values = self.where(line), self._numbers, []
         for name, place in zip(self.layout.names, plan.values, strict=True):
             if place is None and not plan.may_lack:
                 raise InputError(lacks(where, name))
             values.append(numbers.value(name, None if place is None else cells[place], where, comma))
         field = plan.time_field
-        return Reading(line, values, None if field is None else self.sent(cells[plan.time], field, line))
+        return Reading(line, values, None if field is None else self.times.sent(cells[plan.time], field, line))
 
     def _planned(self, keys: Sequence[str], fields: Mapping[str, Any], line: int) -> _Plan:
         """The plan for readings like this one; notes once which fields are ignored."""
-        names, time_field = self.layout.names, self.time_field(fields, line)
+        names, time_field = self.layout.names, self.times.field(fields, line)
         extra = [key for key in keys if key and key != time_field and key not in names]
         if extra and not self._noted:
             self._noted = True
@@ -270,42 +288,6 @@ class Fields:
         may_lack = self.layout.gaps and any(place is not None for place in values)
         lasts = time_field is not None or fields.keys() <= set(names)
         return _Plan(keys, time_field, places.get(time_field or "", 0), values, may_lack, lasts)
-
-    def time_field(self, fields: Mapping[str, Any], line: int) -> str | None:
-        """The field with the times: the one given or found before, else one with a date or named like a time."""
-        if self._time is None or self._time not in fields:
-            found = [name for name in fields if name not in self.layout.names and _may_be_time(name, fields[name])]
-            if len(found) > 1:  # a number may just be named like a time
-                found = [name for name in found if _is_time(fields[name])] or found
-            if len(found) > 1:
-                several = ", ".join(map(repr, found))
-                raise InputError(f"{self.where(line)} has more than one time: {several}.", advice="two time fields")
-            self._time = found[0] if found else self._time
-        return self._time if self._time in fields else None
-
-    def sent(self, time: Any, field: str, line: int) -> str | float | None:
-        """A time as it was sent; None if it is missing."""
-        if self.numbers.is_missing(time):
-            return None
-        if isinstance(time, bool) or not isinstance(time, str | int | float):
-            raise InputError(f"{self.where(line)}: the time {field!r} is neither text nor a number. {CORRECT}")
-        return time.strip() if isinstance(time, str) else time
-
-
-def lacks(where: str, name: str) -> str:
-    return f"{where}: there is no value for variable {name!r}. Send every variable the detector was fitted on."
-
-
-def _may_be_time(name: str, value: Any) -> bool:
-    if named_like_time(name):
-        return True
-    return isinstance(value, str) and number_or_none(value) is None and fitting_orders(value) != []
-
-
-def _is_time(value: Any) -> bool:
-    """Whether a value may be a time if another field may be one, too: no small number, and not missing."""
-    number = number_or_none(value)
-    return number is None or epoch_unit(number, number) is not None
 
 
 class CsvLines:
@@ -327,21 +309,20 @@ class CsvLines:
         if dialect.header:
             header = clean_header(header, f"Line {number}", layout.time_column)
         else:
-            header = numbered_names(len(header))
+            header = list(numbered_names(len(header)))
         fields.check_given(header, number)
         self._header = header
         self._names: list[str] | None = None  # of the detector, as far as columns are matched
         self.held = None if dialect.header else (number, text)  # a reading, if there is no header
 
     def reading(self, text: str, number: int) -> Reading:
-        """The reading in a line."""
         cells, header = split_cells(text, self._separator), self._header
         if len(cells) == len(header) + 1 and not cells[-1].strip():
             del cells[-1]  # rows that end with a separator
         if len(cells) != len(header):
             raise InputError(f"Line {number} has {_cell_count(cells)}, but the header has {len(header)}. {CORRECT}")
         if self._names is None:
-            self._names = self._matched(self._fields.time_field(dict(zip(header, cells, strict=True)), number))
+            self._names = self._matched(self._fields.times.field(dict(zip(header, cells, strict=True)), number))
         return self._fields.reading(self._names, cells, number, self._comma)
 
     def _matched(self, time_field: str | None) -> list[str]:
@@ -366,28 +347,23 @@ def _separator(header: str, names: Sequence[str]) -> str:
     return max(RECOGNIZED, key=found)
 
 
-class _RepeatedKey(Exception):
-    """A JSON object has a key twice."""
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise _RepeatedKey(name)
-        fields[name] = value
-    return fields
-
-
 def _from_json(text: str, number: int, fields: Fields) -> Reading:
     """The reading in a line of JSON: an object, or a list of values in the detector's order."""
     names = fields.layout.names
+
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        own = dict(pairs)
+        if len(own) < len(pairs):
+            twice = repeated([name for name, _ in pairs])
+            raise InputError(f"Line {number} has the field {twice!r} twice. {CORRECT}")
+        return own
+
     try:
-        found = json.loads(text, object_pairs_hook=_each_once)
+        found = json.loads(text, object_pairs_hook=each_once)
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"Line {number} is not JSON.", advice="not json") from error
-    except _RepeatedKey as error:
-        raise InputError(f"Line {number} has the field {error.args[0]!r} twice. {CORRECT}") from error
     if isinstance(found, list) and len(found) == len(names):
         found = dict(zip(names, found, strict=True))
     if not isinstance(found, dict):

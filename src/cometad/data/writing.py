@@ -45,7 +45,6 @@ _FORMULA = r"^[=+\-@\t\r]"  # how cells start that a spreadsheet runs
 
 
 def csv_texts(frames: Iterable[pl.DataFrame]) -> Iterator[str]:
-    r"""A table that arrives in parts as CSV text, part by part."""
     return (csv_text(frame, header=number == 0) for number, frame in enumerate(frames))
 
 

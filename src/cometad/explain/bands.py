@@ -1,27 +1,25 @@
 """Bands: how far a normal reading may be from what a view expects."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from cometad.arrays import Flags, Floats
+from cometad.arrays import Floats
 from cometad.scoring.scores import HIGH
-from cometad.views.crossfit import Fold, all_usable
+from cometad.views.crossfit import CrossFitted, Fold, all_usable
 
 ROWS = 4_000  # at most, over all blocks: more would cost time and hardly move the quantile
 STRETCH = 250  # readings
 
 
-def fit_bands(folds: Sequence[Fold], rows: Floats, usable: Flags) -> Floats:
+def fit_bands(found: CrossFitted) -> Floats:
     """The 98 % quantile of the distance between reading and expectation (view, variable), in scaled units.
 
-    Each block of the `usable` (time,) ones of scaled rows (time, variable) is compared with what the views that were
-    fitted without it expect. NaN for a view that expects no particular reading.
+    Usable readings of each block are compared with what the views that were fitted without it expect. NaN for a view
+    that expects no particular reading.
     """
     gaps = []
-    for fold in folds:
-        for start, stop in _stretches(fold, len(folds)):
-            gaps.append(np.abs(rows[start:stop, None] - _expected(fold, rows, usable, start, stop)))
+    for fold in found.folds:
+        for start, stop in _stretches(fold, len(found.folds)):
+            gaps.append(np.abs(found.rows[start:stop, None] - _expected(fold, found, start, stop)))
     return _quantiles(np.concatenate(gaps))
 
 
@@ -32,13 +30,13 @@ def _stretches(fold: Fold, folds: int) -> list[tuple[int, int]]:
     return [(int(start), int(start) + length) for start in starts]
 
 
-def _expected(fold: Fold, rows: Floats, usable: Flags, start: int, stop: int) -> Floats:
+def _expected(fold: Fold, found: CrossFitted, start: int, stop: int) -> Floats:
     """What each view expects (time, view, variable) at the steps start..stop; NaN if its context is not all usable."""
     parts = []
     for view in fold.views:
-        begin = max(start - view.context, 0)
-        clean = all_usable(usable[begin:stop], view.context)[start - begin :]
-        parts.append(np.where(clean[:, None], view.expected(rows[begin:stop], start - begin), np.nan))
+        own, first = slice(max(start - view.context, 0), stop), min(start, view.context)
+        clean = all_usable(found.usable[own], view.context)[first:]
+        parts.append(np.where(clean[:, None], view.expected(found.rows[own], first), np.nan))
     return np.stack(parts, axis=1)
 
 

@@ -23,8 +23,7 @@ SEED = 20
 def generated(detector: Comet, seed: int) -> Iterator[tuple[str, Floats]]:
     """Named series (time, variable): normal, with faults, and drifting."""
     rng = np.random.default_rng(seed)
-    make = {"normal": _unchanged, "faults": _with_faults, "drift": _with_drift}
-    for name, change in make.items():
+    for name, change in {"normal": lambda rows, rng: rows, "faults": _with_faults, "drift": _with_drift}.items():
         moved = detector.scaling_.back(change(_usual(detector, rng), rng))
         yield name, _readings(moved, detector.trends_)
 
@@ -38,10 +37,6 @@ def _usual(detector: Comet, rng: np.random.Generator) -> Floats:
             windows = view.codes[rng.integers(len(view.codes), size=READINGS // view.span + 1)]
             return noise + windows.reshape(-1, width)[:READINGS]
     return noise / NOISE
-
-
-def _unchanged(rows: Floats, rng: np.random.Generator) -> Floats:
-    return rows
 
 
 def _with_faults(rows: Floats, rng: np.random.Generator) -> Floats:

@@ -113,6 +113,10 @@ class Graph:
         return f"w{self._root._names}"
 
 
+def _node(kind: str) -> "Callable[[Wire, Operand], Wire]":
+    return lambda wire, other: wire.graph(kind, wire, other)
+
+
 class Wire:
     """A value that a graph computes, with the operators of Python; `&`, `|` and `~` are for flags."""
 
@@ -126,38 +130,10 @@ class Wire:
         """The same value, for use in a subgraph."""
         return Wire(graph, self.name)
 
-    def __add__(self, other: Operand) -> "Wire":
-        return self.graph("Add", self, other)
-
-    def __sub__(self, other: Operand) -> "Wire":
-        return self.graph("Sub", self, other)
-
-    def __mul__(self, other: Operand) -> "Wire":
-        return self.graph("Mul", self, other)
-
-    def __truediv__(self, other: Operand) -> "Wire":
-        return self.graph("Div", self, other)
-
-    def __matmul__(self, other: Operand) -> "Wire":
-        return self.graph("MatMul", self, other)
-
-    def __gt__(self, other: Operand) -> "Wire":
-        return self.graph("Greater", self, other)
-
-    def __ge__(self, other: Operand) -> "Wire":
-        return self.graph("GreaterOrEqual", self, other)
-
-    def __lt__(self, other: Operand) -> "Wire":
-        return self.graph("Less", self, other)
-
-    def __le__(self, other: Operand) -> "Wire":
-        return self.graph("LessOrEqual", self, other)
-
-    def __and__(self, other: "Wire") -> "Wire":
-        return self.graph("And", self, other)
-
-    def __or__(self, other: "Wire") -> "Wire":
-        return self.graph("Or", self, other)
+    __add__, __sub__, __mul__, __truediv__ = _node("Add"), _node("Sub"), _node("Mul"), _node("Div")
+    __matmul__ = _node("MatMul")
+    __gt__, __ge__, __lt__, __le__ = _node("Greater"), _node("GreaterOrEqual"), _node("Less"), _node("LessOrEqual")
+    __and__, __or__ = _node("And"), _node("Or")
 
     def __invert__(self) -> "Wire":
         return self.graph("Not", self)

@@ -12,7 +12,7 @@ from cometad.comet import Comet
 from cometad.detector import Detector
 from cometad.errors import ParameterError
 from cometad.export.agreement import Agreement, checked
-from cometad.export.graph import DOUBLE
+from cometad.export.graph import DOUBLE, Graph
 from cometad.export.rules import RULE_GRAPHS
 from cometad.export.step import (
     ALERT_SCORE,
@@ -22,7 +22,6 @@ from cometad.export.step import (
     STATE,
     THRESHOLD,
     VARIABLE_SCORES,
-    Step,
     step_of,
 )
 from cometad.export.views import VIEW_GRAPHS
@@ -119,16 +118,16 @@ def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
     (0, 105, True)
     """
     comet = exportable(detector)
-    step = step_of(comet)
-    model = _model(step, comet.names_)
+    graph, layout = step_of(comet)
+    model = _model(graph, layout.size, comet.names_)
     agreement = checked(comet, model.SerializeToString())
     found = Exported(
         variables=comet.names_,
         delay=0,
         warm_up=comet.panel_.context,
         threshold=repr(comet.threshold),
-        state=step.layout.described(),
-        state_size=step.layout.size,
+        state=layout.described(),
+        state_size=layout.size,
         agreement=agreement,
         file_bytes=0,
     )
@@ -139,8 +138,8 @@ def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
     return replace(found, file_bytes=len(written))
 
 
-def _model(step: Step, names: tuple[str, ...]) -> ModelProto:
-    graph, row, state = step.graph, (1, len(names)), (step.layout.size,)
+def _model(graph: Graph, state_size: int, names: tuple[str, ...]) -> ModelProto:
+    row, state = (1, len(names)), (state_size,)
     inputs = [_info(READING, row), _info(STATE, state)]
     numbers = [_info(name, (1,)) for name in (ALERT_SCORE, THRESHOLD, FLAG)]
     outputs = [*numbers, _info(VARIABLE_SCORES, row), _info(NEXT_STATE, state)]

@@ -57,11 +57,7 @@ class Slot(NamedTuple):
         return math.prod(self.initial.shape)
 
 
-class Tracked(NamedTuple):
-    """The threshold (1,) that applied to a score, and the parts of the state after it."""
-
-    threshold: Wire
-    after: dict[str, Wire]
+Tracked = tuple[Wire, dict[str, Wire]]  # the threshold (1,) that applied to a score, the parts of the state after it
 
 
 class RuleGraph(NamedTuple):
@@ -72,7 +68,7 @@ class RuleGraph(NamedTuple):
 
 
 def fixed(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
-    return Tracked(graph.constant(detector.threshold_state_), {})
+    return graph.constant(detector.threshold_state_), {}
 
 
 def budget_slots(detector: Detector) -> list[Slot]:
@@ -102,15 +98,12 @@ def _readings(graph: Graph, detector: Detector, score: Wire, before: Mapping[str
     far = score > _score_at(graph, raised, start, spread)
     held = flagged & (quiet < float(NEARBY)) & (allowance >= 1.0) & far
     lowered = _lowered(graph, position, position - RATE_STEP * rate, start, spread, score, before["last"])
-    return Tracked(
-        threshold,
-        {
-            "position": graph.where(flagged, graph.where(held, position, raised), lowered),
-            "allowance": graph.where(held, allowance - 1.0, allowance),
-            "quiet": graph.where(flagged, 0.0, graph("Min", quiet + 1.0, float(NEARBY))),
-            "last": score,
-        },
-    )
+    return threshold, {
+        "position": graph.where(flagged, graph.where(held, position, raised), lowered),
+        "allowance": graph.where(held, allowance - 1.0, allowance),
+        "quiet": graph.where(flagged, 0.0, graph("Min", quiet + 1.0, float(NEARBY))),
+        "last": score,
+    }
 
 
 def _alerts(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
@@ -141,22 +134,19 @@ def _alerts(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, 
     paid = graph.where(opens, _cost(graph, score, tail), 0.0)
     moved = position + (paid - share) * STEP
     moved = graph.where(opens, moved, _lowered(graph, position, moved, start, spread, score, before["last"]))
-    return Tracked(
-        threshold,
-        {
-            "position": graph("Max", moved, position_of(floor, start, spread)),
-            "last": score,
-            "length": graph.where(opens, 1.0, graph.where(goes_on, length + 1.0, 0.0)),
-            "quiet": quiet,
-            "peak": graph.where(opens, score, highest),
-            "held": graph.where(opens, threshold, before["held"]),
-            "mark": graph.where(opens, low, mark),
-            "lasting": graph.where(settles | lasts, 1.0, 0.0),
-            "calm": graph.where(settles, 0.0, calm),
-            "state": graph.where(settles, highest, graph.where(is_open | opens, before["state"], forgotten)),
-            "state_mark": graph.where(settles, graph.where(lasts, graph("Min", mark, state_mark), mark), state_mark),
-        },
-    )
+    return threshold, {
+        "position": graph("Max", moved, position_of(floor, start, spread)),
+        "last": score,
+        "length": graph.where(opens, 1.0, graph.where(goes_on, length + 1.0, 0.0)),
+        "quiet": quiet,
+        "peak": graph.where(opens, score, highest),
+        "held": graph.where(opens, threshold, before["held"]),
+        "mark": graph.where(opens, low, mark),
+        "lasting": graph.where(settles | lasts, 1.0, 0.0),
+        "calm": graph.where(settles, 0.0, calm),
+        "state": graph.where(settles, highest, graph.where(is_open | opens, before["state"], forgotten)),
+        "state_mark": graph.where(settles, graph.where(lasts, graph("Min", mark, state_mark), mark), state_mark),
+    }
 
 
 def _lowered(graph: Graph, position: Wire, to: Wire, start: float, spread: float, score: Wire, last: Wire) -> Wire:
@@ -187,13 +177,7 @@ def _expm1(graph: Graph, values: Wire) -> Wire:
     return graph.where(powers.same(1.0), values, (powers - 1.0) * (values / graph("Log", powers)))
 
 
-def _nothing(detector: Detector) -> list[Slot]:
-    return []
-
-
-# The rule, and its graph.
 RULE_GRAPHS: dict[type, RuleGraph] = {
     Budget: RuleGraph(budget_slots, budget),
-    Quantile: RuleGraph(_nothing, fixed),
-    Conformal: RuleGraph(_nothing, fixed),
+    **dict.fromkeys((Quantile, Conformal), RuleGraph(lambda detector: [], fixed)),
 }

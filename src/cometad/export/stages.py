@@ -3,7 +3,8 @@
 import numpy as np
 
 from cometad.arrays import Floats
-from cometad.data.prepare import LARGEST, LASTING, Scaling, Trends
+from cometad.data.cells import LARGEST
+from cometad.data.prepare import LASTING, Scaling, Trends
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
 from cometad.scoring.scores import LEVEL, USUAL
 from cometad.scoring.signatures import HOT, Signatures

@@ -1,7 +1,6 @@
 """One step of a stream as a graph: a reading and a state in, scores and the next state out."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -54,12 +53,7 @@ class StateLayout:
         return graph("Concat", *flat, axis=0)
 
 
-class Step(NamedTuple):
-    graph: Graph
-    layout: StateLayout
-
-
-def step_of(detector: Comet) -> Step:
+def step_of(detector: Comet) -> tuple[Graph, StateLayout]:
     """The graph that scores one reading like a stream of the detector."""
     layout, graph = layout_of(detector), Graph()
     given, state = graph.wire(READING), graph.wire(STATE)  # (1, variable), (number,)
@@ -68,19 +62,18 @@ def step_of(detector: Comet) -> Step:
     reading, after = _scaled(detector, graph, graph.where(valid, given, 0.0), before)
     window = graph("Concat", before["rows"], reading, axis=0)
     alert, variables = _scores(detector, graph, window, before[SEEN])
-    rule = RULE_GRAPHS[type(detector.threshold)]
-    tracked = rule.track(graph, detector, alert, before)
+    threshold, tracked = RULE_GRAPHS[type(detector.threshold)].track(graph, detector, alert, before)
     most = float(max(detector.panel_.context, 1))
-    after |= {**tracked.after, "rows": graph.rows(window, 1), SEEN: graph("Min", before[SEEN] + 1.0, most)}
+    after |= {**tracked, "rows": graph.rows(window, 1), SEEN: graph("Min", before[SEEN] + 1.0, most)}
     for name, values in {
         ALERT_SCORE: graph.where(valid, alert, np.nan),
         VARIABLE_SCORES: graph.where(valid, variables, np.nan),
-        THRESHOLD: tracked.threshold,
-        FLAG: (valid & (alert > tracked.threshold)).cast(DOUBLE),
+        THRESHOLD: threshold,
+        FLAG: (valid & (alert > threshold)).cast(DOUBLE),
         NEXT_STATE: graph.where(valid, layout.packed(graph, after), state),
     }.items():
         graph.identity(values, name)
-    return Step(graph, layout)
+    return graph, layout
 
 
 def layout_of(detector: Comet) -> StateLayout:

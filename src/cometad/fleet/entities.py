@@ -20,7 +20,7 @@ import polars as pl
 from cometad.data.columns import Columns, Matching, Part
 from cometad.data.resample import parse_resampling
 from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_of
-from cometad.data.tables import ReadOptions, Tables
+from cometad.data.tables import ReadOptions
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
 from cometad.fleet.split import DATA, Segment, by_entity, rows_of, split_table
@@ -61,9 +61,9 @@ class FileReadings:
         return _series(reader.whole(_selection(wanted, self.without)), self.options)
 
     def carried(self) -> "CarriedReadings":
-        tables = Tables(self.files, self.options.drop, self.options.dialect, self.options.time_column)
-        tables.put_in_order(Columns(tables.shown, self.options.time_column, self.options.dialect))
-        return CarriedReadings(f"'{tables.shown}'", tables.whole().frame, self.options, self.without)
+        reader = self.options.reader(self.files)
+        reader.put_in_order()
+        return CarriedReadings(f"'{reader.shown}'", reader.rows().frame, self.options, self.without)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class CarriedReadings:
     without: str | None = None
 
     def open(self, wanted: Wanted | None = None) -> Series:
-        part = Part(self.frame, False, 0, lambda row: f"row {row + 1} of {self.shown}")
+        part = Part(self.frame, lambda row: f"row {row + 1} of {self.shown}")
         time_column, dialect = self.options.time_column, self.options.dialect
         columns = Columns(self.shown, time_column, dialect, variables=wanted.names if wanted else ())
         frame = _selection(wanted, self.without)(columns.apply(part, lambda: [part]))
@@ -180,10 +180,10 @@ def _from_path(
         yield Entities(own, signature)
         return
     with nullcontext(scratch) if scratch is not None else TemporaryDirectory(prefix="cometad-fleet-") as folder:
-        tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
-        tables.put_in_order(Columns(tables.shown, options.time_column, options.dialect, variables=(by,)))
+        reader = options.reader(tuple(files), variables=(by,), text=(by,))
+        reader.put_in_order()
         with show_progress("table", verbose) as report:
-            split = split_table(tables, by, Path(folder), signature, options.dialect, report=report)
+            split = split_table(reader, by, Path(folder), signature, options.dialect, report=report)
         rows = {name: SplitReadings(name, Path(folder, DATA), segments, options) for name, segments in split.items()}
         yield Entities(rows, signature)
 
@@ -265,7 +265,7 @@ def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str,
         )
     if by is None:
         raise ParameterError("A frame needs an entity column. Name it with by=COLUMN.")
-    part = Part(frame.to_polars().drop(options.drop), False, 0, lambda row: f"row {row + 1}")
+    part = Part(frame.to_polars().drop(options.drop), lambda row: f"row {row + 1}")
     return {name: CarriedReadings(f"entity {name!r}", rows, options) for name, rows in by_entity(part, by, "the frame")}
 
 

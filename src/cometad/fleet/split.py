@@ -17,7 +17,7 @@ import polars as pl
 
 from cometad.data.columns import Part, TextNumbers, check_column
 from cometad.data.dialect import Dialect
-from cometad.data.tables import ROWS, Tables
+from cometad.data.tables import ROWS, TableReader
 from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
 from cometad.progress import ProgressCallback
@@ -35,7 +35,7 @@ Segments = dict[str, tuple[Segment, ...]]  # of each entity
 
 
 def split_table(
-    tables: Tables,
+    reader: TableReader,
     by: str,
     folder: Path,
     signature: str,
@@ -54,7 +54,7 @@ def split_table(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / INDEX).unlink(missing_ok=True)  # it refers to rows of another table, which are overwritten now
         with (folder / DATA).open("wb") as file:
-            found = _split(_counted(tables, report), tables.shown, by, file, dialect, buffer)
+            found = _split(_counted(reader, report), reader.shown, by, file, dialect, buffer)
     except OSError as error:
         raise OutputError(
             f"Cannot split the table by {by!r} into '{folder}': {error.strerror or error}. Free some space, or "
@@ -86,16 +86,16 @@ def _found(index: Path, signature: str) -> Segments | None:
     return {name: tuple(map(Segment, offsets, lengths)) for name, offsets, lengths in columns}
 
 
-def _counted(tables: Tables, report: ProgressCallback) -> Iterator[Part]:
+def _counted(reader: TableReader, report: ProgressCallback) -> Iterator[Part]:
     """The blocks of a table; reports files and rows."""
     began, file, rows = time.monotonic(), 0, 0
-    for part in tables.blocks(ROWS):
+    for part in reader.blocks(ROWS):
         file += not part.repeats  # the first block of a file repeats nothing
         yield part
         rows += len(part.own)
         pace = rows / max(time.monotonic() - began, 1e-9)
-        report(file - 1, len(tables.tables), f"{rows:,} rows read, {pace:,.3g} a second")
-    report(file, len(tables.tables), f"{rows:,} rows read")
+        report(file - 1, len(reader.tables), f"{rows:,} rows read, {pace:,.3g} a second")
+    report(file, len(reader.tables), f"{rows:,} rows read")
 
 
 def _split(

@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, NamedTuple, Self
 from cometad.alerting.alerts import Alerts
 from cometad.alerting.watch import Promise
 from cometad.checkpoint import restoring
-from cometad.data.cells import StreamNumbers, checked_mark
+from cometad.data.cells import MARKS, StreamNumbers
 from cometad.data.dialect import UTF_8, recognize_encoding
 from cometad.data.text import Layout, Reading, readings, to_utf_8
 from cometad.detector import Detector
 from cometad.errors import InputError, OutputError
 from cometad.live.output import OutputFile, checked_position
 from cometad.live.session import KIND, Answer, Ordered, Session
-from cometad.saving import counted, of_type, texts
+from cometad.saving import counted, of_type, one_of, texts
 
 CHUNK = 1 << 16  # bytes; more than Python's own buffer, whose content select does not see
 
@@ -191,6 +191,9 @@ def _digest(line: str) -> str:
     return hashlib.sha256(line.encode(errors="replace")).hexdigest()[:16]
 
 
+_mark = one_of(MARKS, "a decimal mark")
+
+
 class SnapshotFile(NamedTuple):
     """Where to save a session, and how often."""
 
@@ -225,7 +228,7 @@ class LineRun:
         with restoring(KIND, f"'{snapshot.path}'" if snapshot else "The snapshot"):
             self._feed = InputFeed(position.get("input"))
             self._written = checked_position(position.get("output"))
-            self._numbers = StreamNumbers(layout.dialect, layout.gaps, checked_mark(position.get("decimal")))
+            self._numbers = StreamNumbers(layout.dialect, layout.gaps, _mark(position.get("decimal"), "decimal"))
             self.only_events_before = of_type(position.get("only_events", only_events), bool, "only_events")
         self._readings, self._saved_at = 0, time.monotonic()  # since the last time
         self._cut = False  # whether it was saved for the last time, before a line that may be incomplete

@@ -17,7 +17,7 @@ import numpy as np
 
 from cometad.alerting.alerts import EPOCH, Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
-from cometad.arrays import Array, Floats
+from cometad.arrays import Floats
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes
 from cometad.data.cells import CORRECT, StreamDates
 from cometad.data.resample import Resampling, summary
@@ -26,7 +26,18 @@ from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.files import write_whole
 from cometad.live.stream import Scored
-from cometad.saving import InvalidState, Table, counted, fact, load_state, of_type, part, require_state, saved_state
+from cometad.saving import (
+    InvalidState,
+    Saved,
+    Table,
+    counted,
+    fact,
+    load_state,
+    of_type,
+    part,
+    require_state,
+    saved_state,
+)
 from cometad.series import Order, Series
 
 KIND = "stream snapshot"
@@ -43,13 +54,12 @@ _log = logging.getLogger("cometad")
 # -- gates: what readings pass before they are scored -----------------------------------------------------------------
 
 
-class Ordered:
+class Ordered(Saved):
     """A gate that passes every reading: whoever feeds the session has put them in order and left out the late ones."""
 
     kind = "ordered"
     leaves_gaps: ClassVar[bool] = False  # as an empty bin does
-    saved: ClassVar[Table] = {}  # facts
-    saved_arrays: ClassVar[Table] = {}
+    saved_arrays: ClassVar[Table] = {}  # `saved` has facts
     admitted = 0  # not counted here
 
     def admit(self, reading: Reading) -> Iterable[Reading]:
@@ -64,27 +74,6 @@ class Ordered:
         """Sentences that sum up what the gate did."""
         return []
 
-    def facts(self) -> dict[str, Any]:
-        """The part of the state to save as JSON."""
-        return {"kind": self.kind, **saved_state(self, self.saved)}
-
-    def arrays(self) -> dict[str, Array]:
-        """The part of the state to save as arrays."""
-        return saved_state(self, self.saved_arrays)
-
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Continue from a saved state of a gate of the same kind."""
-        if facts["kind"] != self.kind:
-            raise ModelFileError(
-                "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
-            )
-        load_state(self, self.saved, facts, dict)
-        load_state(self, self.saved_arrays, arrays, dict)
-        self.check_state()
-
-    def check_state(self) -> None:
-        """Refuse a state that does not fit the gate, and complete one that does."""
-
 
 class _TimedGate(Ordered):
     """A gate that reads the times, and refuses or drops late readings."""
@@ -94,6 +83,16 @@ class _TimedGate(Ordered):
 
     def __init__(self, date_order: str | None) -> None:
         self._dates, self.admitted = StreamDates(date_order), 0
+
+    def _admits(self, time: float | np.datetime64, problem: str) -> bool:
+        """Whether a reading is on time; a late one is counted, or refused with `problem` as the message."""
+        order = self._order
+        if order.last is None or time > order.last:
+            return True
+        if order.late == "refuse":
+            raise InputError(problem, advice="late")
+        order.dropped += 1
+        return False
 
     def summary(self) -> list[str]:
         """The number of dropped readings, if there are any."""
@@ -139,17 +138,17 @@ class Clock(_TimedGate):
                     "reading, or with none."
                 )
             late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the previous time."
-            if not self._order.admits(time, late):
+            if not self._admits(time, late):
                 return ()
             self._last = reading.time
-            self._order.take(time)
+            self._order.last = time
         self.admitted += 1
         return (reading if time is None or not self._dates.dated(time) else reading._replace(at=time),)
 
     def check_state(self) -> None:
         """Refuse a last time that is none; readings up to it are late."""
         try:
-            self._order.take(self._dates.seconds(self._last, line=0))
+            self._order.last = self._dates.seconds(self._last, line=0)
         except InputError as error:
             raise InvalidState("its 'last' is not a time.") from error
 
@@ -188,7 +187,7 @@ class Grid(_TimedGate):
             raise InputError(f"Line {reading.line}: the time {reading.time} is out of range. {CORRECT}")
         at = np.datetime64(round(time * 1e6), "us")
         late = f"Line {reading.line}: the time {reading.time} belongs to a bin that is already complete."
-        if not self._order.admits(at, late):
+        if not self._admits(at, late):
             return iter(())
         self.admitted += 1
         values = np.array([reading.values], np.float64)
@@ -260,7 +259,13 @@ class Session:
             raise ModelFileError(f"{source} is not a complete stream snapshot. Pass a file written by a stream.")
         with restoring(KIND, source):
             times = _checked_times(saved.facts["times"])
-            gate.restore(of_type(saved.facts["gate"], dict, "gate"), saved.arrays)
+            facts = of_type(saved.facts["gate"], dict, "gate")
+            if facts["kind"] != gate.kind:
+                raise ModelFileError(
+                    "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
+                )
+            load_state(gate, gate.saved_arrays, saved.arrays, dict)
+            gate.restore(facts)
             position = of_type(saved.facts.get("position", {}), dict, "position")
         session = cls(detector, gate, alerts)
         session._stream.restore(saved.arrays["stream"].tobytes())
@@ -328,9 +333,10 @@ class Session:
 
     def snapshot(self) -> bytes:
         """The state of the session as bytes, for `resume_bytes`."""
-        facts = {"times": list(self._times), "gate": self.gate.facts(), "position": self.position}
-        stream = np.frombuffer(self._stream.snapshot(), np.uint8)
-        return to_bytes(Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
+        gate = {"kind": self.gate.kind, **self.gate.state()}
+        facts = {"times": list(self._times), "gate": gate, "position": self.position}
+        arrays = {"stream": np.frombuffer(self._stream.snapshot(), np.uint8)}
+        return to_bytes(Checkpoint(KIND, facts, arrays | saved_state(self.gate, self.gate.saved_arrays)))
 
     def _score_many(self, values: Floats, times: Sequence[Time]) -> Timed:
         scored = self._stream.update(values[0]) if len(values) == 1 else self._stream.update_many(values)

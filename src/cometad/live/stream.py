@@ -1,24 +1,23 @@
 """Online scoring: readings in, scores out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Change, Event, Judged
-from cometad.alerting.verdicts import Called, Verdict
+from cometad.alerting.verdicts import Called, Verdict, restored_verdict
 from cometad.alerting.watch import UNKNOWN
-from cometad.arrays import Array, Flags, Floats, Floats32, Integers
+from cometad.arrays import Flags, Floats, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
 from cometad.data.gaps import Filled, GapRun, complete
 from cometad.data.prepare import TrendRun, all_exact
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
-from cometad.live.event_verdicts import Verdicts
-from cometad.saving import Table, array, counted, fact, load_state, of_type, part, saved_state
+from cometad.saving import Table, array, counted, each, fact, load_state, of_type, part, saved_state
 from cometad.scoring.scores import Scores, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
@@ -28,7 +27,7 @@ KIND = "Stream"
 SOURCE = "The snapshot"
 
 
-@dataclass(frozen=True, init=False)
+@dataclass  # not frozen: to set fields that cannot change takes longer than a view takes to score a reading
 class Scored:
     """Scores that became final; converts to an array of the ranking scores, as `decision_function` returns them.
 
@@ -53,31 +52,6 @@ class Scored:
     scores: Floats  # (ranking time,)  ranking scores
     left_out: Flags | None = None  # (time, variable)  counted as normal because its readings were imputed
 
-    def __init__(
-        self,
-        start: int,
-        alert_scores: Floats,
-        flags: NDArray[np.int64],
-        thresholds: Floats,
-        variables: Floats,
-        changes: Sequence[Change],
-        ranking_start: int,
-        scores: Floats,
-        left_out: Flags | None = None,
-    ) -> None:
-        # At once: to set the fields of a frozen object one by one takes longer than a view takes to score a reading.
-        self.__dict__.update(
-            start=start,
-            alert_scores=alert_scores,
-            flags=flags,
-            thresholds=thresholds,
-            variables=variables,
-            changes=changes,
-            ranking_start=ranking_start,
-            scores=scores,
-            left_out=left_out,
-        )
-
     def __len__(self) -> int:
         return len(self.alert_scores)
 
@@ -100,26 +74,6 @@ class Scored:
         return range(self.ranking_start, self.ranking_start + len(self.scores))
 
 
-class ScoringRun(Protocol):
-    """What a stream needs: something that scores readings as they come, and can be saved and resumed."""
-
-    @property
-    def adaptation_steps(self) -> tuple[int, int]:
-        """Number of adaptation steps taken, and how many of them were rolled back."""
-
-    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Scores]:
-        """Add rows (time, variable), with a mask of `imputed` cells; returns the scores that become final."""
-
-    def finish(self) -> Iterable[Scores]:
-        """End the series; returns the remaining scores."""
-
-    def state(self) -> dict[str, Array]:
-        """Everything `restore` needs, by name."""
-
-    def restore(self, state: dict[str, Array]) -> None:
-        """Restore the state that `state` returned."""
-
-
 def _flag(value: object, name: str) -> bool:
     return bool(of_type(value, bool, name))
 
@@ -136,6 +90,7 @@ FACTS: Table = {
     "finished": fact("_finished", _flag),
     "dropped": fact("_order.dropped", counted),
     "last_time": fact("_order.last", _last_time, pack=lambda last: None if last is None else str(last)),
+    "verdicts": fact("_verdicts.verdicts", each(restored_verdict), pack=lambda given: list(map(asdict, given))),
 }
 ARRAYS: Table = {
     "": part("_run"),
@@ -161,19 +116,9 @@ class Stream:
     True
     """
 
-    def __init__(
-        self,
-        detector: Detector,
-        start: Callable[[], ScoringRun],
-        alerts: Alerts,
-        fingerprint: str,
-        earlier_fingerprint: Callable[[], str] = str,
-        late: str = "refuse",
-        verdicts: Callable[[Any], Verdicts] | None = None,
-    ) -> None:
-        self._new_verdicts = verdicts  # opens one for a run; None if the detector takes no verdicts
-        self._detector, self._start, self._alerts, self._late = detector, start, alerts, late
-        self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
+    def __init__(self, detector: Detector, adaptation: Any, alerts: Alerts, late: str) -> None:
+        self._detector, self._adaptation, self._alerts, self._late = detector, adaptation, alerts, late
+        self._fingerprint = detector.fingerprint(adaptation, alerts)
         self._scaling, self._names, self._named = detector.scaling_, detector.names_, detector.named_
         self._shape = (len(self._names),)
         # Most updates of a network return this.
@@ -182,8 +127,8 @@ class Stream:
 
     def reset(self) -> None:
         """Return to the fitted state: forget all readings and everything learned from them."""
-        self._run, self._judge = self._start(), self._detector.judge(self._alerts)
-        self._verdicts = None if self._new_verdicts is None else self._new_verdicts(self._run)
+        self._run, self._verdicts = self._detector.open_run(self._adaptation)
+        self._judge = self._detector.judge(self._alerts)
         gaps, usual = self._detector.gaps, self._detector.statistics_
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         trends = self._detector.trends_
@@ -307,8 +252,9 @@ class Stream:
             series = self._complete(series)
         check_like(series, self._names, self._named, type(self._detector).__name__)
         if series.times is not None:
-            last = series.times[-1].astype("datetime64[ns]") if len(series) else self._order.last
-            self._order.take(last, dropped=len(arrived) - len(series))
+            self._order.dropped += len(arrived) - len(series)
+            if len(series):
+                self._order.last = series.times[-1].astype("datetime64[ns]")
         self._seen += len(series)
         self._wait(len(series), series.micros if times is None else times)
         return self._scored(self._push(series.values))
@@ -354,26 +300,23 @@ class Stream:
     def snapshot(self) -> bytes:
         """The full state of the stream; `detector.stream(snapshot)` resumes from it, bit for bit."""
         facts = {"detector": self._fingerprint, **saved_state(self, FACTS)}
-        if self._verdicts is not None:
-            facts["verdicts"] = [asdict(verdict) for verdict in self._verdicts.verdicts]
         return to_bytes(Checkpoint(KIND, facts, saved_state(self, ARRAYS)))
 
     def restore(self, snapshot: bytes) -> None:
         """Resume from a snapshot of a stream of the same detector, with the same settings."""
         checkpoint = from_bytes(snapshot, KIND, SOURCE, needs=("detector", "seen", "given", "finished"))
         taken_from = checkpoint.facts["detector"]
-        if taken_from != self._fingerprint and taken_from != self._earlier_fingerprint():
+        earlier = self._detector.earlier_fingerprint
+        if taken_from != self._fingerprint and taken_from != earlier(self._adaptation, self._alerts):
             raise ModelFileError(
                 "The snapshot is from another detector, or from other threshold, adaptation or alert settings. "
                 "Resume with the same ones."
             )
         self.reset()
-        facts = {"ranked": checkpoint.facts["given"]} | checkpoint.facts  # 0.1 had one score only
+        facts = {"ranked": checkpoint.facts["given"], "verdicts": []} | checkpoint.facts  # 0.1 had one score only
         try:
             with restoring("stream", SOURCE):
                 load_state(self, FACTS, facts, dict)
-                if self._verdicts is not None:
-                    self._verdicts.take(facts.get("verdicts", []))
                 load_state(self, ARRAYS, checkpoint.arrays, lambda: {"waiting": self._seen - self._given})
         except ModelFileError:
             self.reset()  # not half of one state
@@ -391,12 +334,12 @@ class Stream:
 
     def _scored(self, parts: Iterable[Scores]) -> Scored:
         found, judged = [], []
-        for scores in parts:
+        for scores in parts:  # judged at once, because a run reuses the memory that verdicts look at
             found.append(scores)
             judged.append(self._judged(scores))
         if not found:
             return Scored(self._given, *self._nothing, self._ranked, np.empty(0))
-        alerts, variables, left_out, ranking = joined(found)
+        alerts, variables, left_out, ranking = found[0] if len(found) == 1 else joined(found)
         flags, thresholds, changes = judged[0] if len(judged) == 1 else Judged.joined(judged)
         ranking = alerts if ranking is None else ranking
         first = self._ranked
@@ -405,15 +348,12 @@ class Stream:
         return Scored(start, alerts, flags, thresholds, variables, changes, first, ranking, left_out)
 
     def _judged(self, part: Scores) -> Judged:
-        """Judge scores at once, because a run reuses the memory that verdicts look at."""
-        count, imputed, times = len(part.alerts), None, None
-        if part.left_out is not None:
-            imputed = part.imputed
+        count, times = len(part.alerts), None
         if len(self._waiting):
             times, self._waiting = self._waiting[:count], self._waiting[count:]
-        judged = self._judge.push(part.alerts, imputed, times)
-        alerts, verdicts = self._judge.alerts, self._verdicts
-        if verdicts is not None and (judged.changes or alerts.since is not None or verdicts.gathering is not None):
+        judged = self._judge.push(part.alerts, None if part.left_out is None else part.imputed, times)
+        verdicts, alerts = self._verdicts, self._judge.alerts
+        if verdicts is not None and (judged.changes or verdicts.gathering is not None or alerts.since is not None):
             verdicts.see(self._given, part, judged.changes, alerts)
         self._given += count
         return judged

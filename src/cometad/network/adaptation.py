@@ -5,9 +5,9 @@ whose loss, gradients or parameters are not finite is rolled back and counted.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -20,13 +20,11 @@ from cometad.network.fast.moments import Batch, as_batch, batch_loss, embeddings
 from cometad.network.network import Network
 from cometad.network.patches import patches_containing
 from cometad.network.score import PatchScores
-from cometad.network.state import from_arrays, to_arrays
+from cometad.network.state import weights
 from cometad.network.training import Objective
 from cometad.parameters import check, integer, number
 from cometad.registry import register
-from cometad.saving import taken
-
-State = dict[str, Array]
+from cometad.saving import Saved, SavedField, Table, array, integers, part_of, taken
 
 _RULES = {
     "learning_rate": number(0, math.inf, above=True),
@@ -106,8 +104,43 @@ class OnlineAdaptation:
         return Adapter(self, network, criteria, objective, seed)
 
 
-class Adapter:
+def _save_optimizer(owner: "Adapter", name: str, state: dict[str, Array]) -> None:
+    """What AdamW knows of each parameter; nothing before the first step."""
+    for k, slots in owner._optimizer.state_dict()["state"].items():
+        state |= {f"{name}.{k}.{slot}": value.cpu().numpy() for slot, value in slots.items()}
+
+
+def _load_optimizer(owner: "Adapter", name: str, state: Mapping[str, Array], sizes: dict[str, int]) -> None:
+    slots: dict[int, dict[str, Tensor]] = {}
+    for k, parameter in enumerate(owner._fitted if part_of(state, name) else ()):
+        shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+        slots[k] = {
+            slot: torch.tensor(taken(state, f"{name}.{k}.{slot}", shape, np.float32)) for slot, shape in shapes.items()
+        }
+    owner._optimizer.load_state_dict({**owner._optimizer.state_dict(), "state": slots})
+
+
+def _generator(state: Array) -> torch.Generator:
+    generator = torch.Generator()
+    generator.set_state(torch.tensor(state))
+    return generator
+
+
+class Adapter(Saved):
     """The state of one run's adaptation: the optimizer, the fitted parameters, the number of steps."""
+
+    saved: ClassVar[Table] = {
+        "network": weights("_network"),
+        "optimizer": SavedField(_save_optimizer, _load_optimizer),
+        "chance": array(
+            "_generator",
+            len(torch.Generator().get_state()),
+            dtype=np.uint8,
+            pack=lambda generator: generator.get_state().numpy(),
+            make=_generator,
+        ),
+        "counts": integers("steps", "rolled_back"),
+    }
 
     def __init__(
         self, settings: OnlineAdaptation, network: Network, criteria: NormalCriteria, objective: Objective, seed: int
@@ -212,31 +245,6 @@ class Adapter:
             change = parameter - fitted
             allowed = self._settings.max_drift * fitted.norm()
             parameter.copy_(fitted + change * (allowed / change.norm().clamp(min=1e-30)).clamp(max=1.0))
-
-    def state(self) -> State:
-        tensors = {
-            f"optimizer.{k}.{name}": value
-            for k, slots in self._optimizer.state_dict()["state"].items()
-            for name, value in slots.items()
-        }
-        tensors["chance"] = self._generator.get_state()
-        arrays = {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
-        return to_arrays(self._network) | arrays | {"counts": np.array([self.steps, self.rolled_back])}
-
-    def restore(self, state: State) -> None:
-        from_arrays(self._network, state)
-        slots: dict[int, dict[str, Tensor]] = {}
-        if any(name.startswith("optimizer.") for name in state):  # not before the first step
-            for k, parameter in enumerate(self._fitted):
-                shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
-                slots[k] = {
-                    slot: torch.tensor(taken(state, f"optimizer.{k}.{slot}", shape, np.float32))
-                    for slot, shape in shapes.items()
-                }
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": slots})
-        chance = taken(state, "chance", tuple(self._generator.get_state().shape), np.uint8)
-        self._generator.set_state(torch.tensor(chance))
-        self.steps, self.rolled_back = taken(state, "counts", (2,), np.int64).tolist()
 
 
 def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:

@@ -152,10 +152,6 @@ class Losses(NamedTuple):
     codebook: Tensor
     commitment: Tensor
 
-    def total(self, codebook_weight: float, commitment_weight: float) -> Tensor:
-        """The weighted sum that training minimizes. Paper: Eq. 11."""
-        return self.reconstruction + codebook_weight * self.codebook + commitment_weight * self.commitment
-
 
 class Network(nn.Module):
     """All scales side by side."""

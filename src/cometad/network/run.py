@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Flags, Floats, Floats32
 from cometad.errors import InputError
 from cometad.network.adaptation import Adaptation, NormalCriteria
 from cometad.network.network import Network
@@ -19,8 +19,8 @@ from cometad.network.patches import reached, ready_steps
 from cometad.network.pipeline import Block, Pipeline
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
-from cometad.saving import Saved, Table, array, part, require_state, taken
-from cometad.scoring.scores import Scores
+from cometad.saving import Saved, Table, array, integers, part, require_state
+from cometad.scoring.scores import Scores, ScoringRun
 
 Release = list[Block]  # scores that become final together
 
@@ -39,7 +39,7 @@ class FittedNetwork:
     seed: int
 
 
-class RawRun:
+class RawRun(Saved):
     """Raw scores of a series that arrives in chunks of any size.
 
     The pipeline's `release` is the unit in which scores are emitted: "row" emits each row as soon as all patches that
@@ -48,6 +48,15 @@ class RawRun:
     are used. Scores are means over scales; with `apart` they keep an axis for the scales. A block marks the scores that
     depend on imputed readings.
     """
+
+    saved: ClassVar[Table] = {
+        "counts": integers("_filled", "_emitted"),
+        "batch": array("_rows", "filled", "variable", dtype=np.float32),
+        "before": array("_previous", "before?", "variable", dtype=np.float32),
+        "imputed": array("_imputed_rows", "filled", "variable", dtype=np.bool_, optional=True),
+        "imputed_before": array("_imputed_previous", "before?", "variable", dtype=np.bool_, optional=True),
+        "adapter": part("adapter"),
+    }
 
     def __init__(self, fitted: FittedNetwork, adaptation: Adaptation, apart: bool = False) -> None:
         self._fitted, self._release, self._apart = fitted, fitted.pipeline.release, apart
@@ -79,7 +88,8 @@ class RawRun:
             taken, rows = rows[:room], rows[room:]
             self._batch[self._filled : self._filled + len(taken)] = taken
             if imputed is not None:
-                self._mark(imputed[:room])
+                if imputed[:room].any():
+                    self._mark_rows(self._filled, imputed[:room])
                 imputed = imputed[room:]
             yield from self._advance(self._filled + len(taken))
             if self._filled == len(self._batch):
@@ -184,11 +194,10 @@ class RawRun:
         self._imputed = None
         self._filled = self._emitted = 0
 
-    def _mark(self, imputed: Flags) -> None:
-        if imputed.any():
-            if self._imputed is None:
-                self._imputed = np.zeros(self._batch.shape, bool)
-            self._imputed[self._filled : self._filled + len(imputed)] = imputed
+    def _mark_rows(self, start: int, imputed: Flags) -> None:
+        if self._imputed is None:
+            self._imputed = np.zeros(self._batch.shape, bool)
+        self._imputed[start : start + len(imputed)] = imputed
 
     def _left_out(self, start: int, stop: int) -> Flags | None:
         """Which scores (window, time, variable) of the windows in rows start..stop depend on imputed cells."""
@@ -203,45 +212,37 @@ class RawRun:
         now = np.zeros(self._batch.shape, bool) if self._imputed is None else self._imputed
         return reached(np.concatenate([before, now[: self._filled]])[None, -rows:], self._sizes)
 
-    def state(self) -> dict[str, Array]:
-        arrays: dict[str, Array] = {"batch": self._batch[: self._filled], "before": self._previous}
-        arrays["counts"] = np.array([self._filled, self._emitted])
-        if self._imputed is not None:
-            arrays["imputed"] = self._imputed[: self._filled]
-        if self._imputed_previous is not None:
-            arrays["imputed_before"] = self._imputed_previous
-        state = {name: array.copy() for name, array in arrays.items()}
-        if self.adapter is not None:
-            state |= {f"adapter.{name}": value for name, value in self.adapter.state().items()}
-        return state
+    @property
+    def _rows(self) -> Floats32:  # of the batch so far
+        return self._batch[: self._filled]
 
-    def restore(self, state: dict[str, Array]) -> None:
-        length = self._fitted.window
-        filled, emitted = taken(state, "counts", (2,), np.int64).tolist()
-        require_state(0 <= filled < len(self._batch), "its array 'counts' is not that of a stream")
-        whole = filled // length * length
-        final = {"row": whole + self._final[filled % length], "window": whole}.get(self._release, 0)
-        require_state(emitted in (final, filled), "its array 'counts' is not that of a stream")  # all, once it finished
-        batch = taken(state, "batch", (filled, self._variables), np.float32)
-        before = taken(state, "before", ("time?", self._variables), np.float32)
-        require_state(len(before) in (0, length), "its array 'before' is not a window")
-        self._filled, self._emitted = filled, emitted
-        self._batch[:filled] = batch
-        self._previous = before.copy()
-        self._imputed = self._imputed_previous = None
-        if "imputed" in state:
-            self._imputed = np.zeros(self._batch.shape, bool)
-            self._imputed[:filled] = taken(state, "imputed", batch.shape, np.bool_)
-        if "imputed_before" in state:
-            self._imputed_previous = taken(state, "imputed_before", before.shape, np.bool_).copy()
+    @_rows.setter
+    def _rows(self, rows: Floats32) -> None:
+        self._batch[: self._filled] = rows
+
+    @property
+    def _imputed_rows(self) -> Flags | None:
+        return None if self._imputed is None else self._imputed[: self._filled]
+
+    @_imputed_rows.setter
+    def _imputed_rows(self, imputed: Flags) -> None:
+        self._mark_rows(0, imputed)
+
+    def sizes(self) -> dict[str, int]:
+        whole, rest = self._filled - self._filled % self._fitted.window, self._filled % self._fitted.window
+        final = {"row": whole + self._final[rest], "window": whole}.get(self._release, 0)
+        fits = 0 <= self._filled < len(self._batch) and self._emitted in (final, self._filled)  # all, once it finished
+        require_state(fits, "its array 'counts' is not that of a stream")
+        return {"filled": self._filled, "variable": self._variables}
+
+    def check_state(self) -> None:
+        require_state(len(self._previous) in (0, self._fitted.window), "its array 'before' is not a window")
         if self.adapter is not None:
-            prefix = "adapter."
-            self.adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
             self._scorer = self._scorer.after(self._network)
         self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # bit-identical to before
 
 
-class Run(Saved):
+class Run(ScoringRun):
     """Final scores of a series that arrives in chunks of any size."""
 
     saved: ClassVar[Table] = {"": part("_raw"), "normalization": array("_state", 2, 2, unknown=True)}
@@ -251,7 +252,6 @@ class Run(Saved):
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:
-        """Number of adaptation steps taken, and how many of them were rolled back."""
         adapter = self._raw.adapter
         return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
 

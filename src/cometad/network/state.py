@@ -1,7 +1,6 @@
 """Networks as named arrays, the form in which checkpoints store them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -26,21 +25,24 @@ def from_arrays(network: nn.Module, arrays: Mapping[str, Array]) -> None:
     network.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
 
 
-@dataclass(frozen=True)
-class _Weights:
-    at: str
-    build: Callable[[Any], nn.Module]
+def weights(at: str, build: Callable[[Any], nn.Module] | None = None) -> SavedField:
+    """A field of a table: the attribute `at` is a network, which `build` makes, untrained, from its owner.
 
-    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        state |= to_arrays(getattr(owner, self.at))
+    Without `build` the network is there already, and takes the arrays.
+    """
 
-    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        setattr(owner, self.at, restored_network(lambda: self.build(owner), state, owner.device))
+    def save(owner: Any, name: str, state: dict[str, Array]) -> None:
+        state |= to_arrays(getattr(owner, at))
 
+    def load(owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        if build is None:
+            from_arrays(getattr(owner, at), state)
+            return
+        for count in ("layers", "blocks"):  # each has arrays: a file cannot ask for more than it holds
+            require_state(getattr(owner, count, 0) <= len(state), f"it has fewer {count} than its parameters say")
+        setattr(owner, at, restored_network(lambda: build(owner), state, owner.device))
 
-def weights(at: str, build: Callable[[Any], nn.Module]) -> SavedField:
-    """A field of a table: the attribute `at` is a network that `build` makes, untrained, from its owner."""
-    return _Weights(at, build)
+    return SavedField(save, load)
 
 
 def restored_network(build: Callable[[], Built], arrays: Mapping[str, Array], device: str) -> Built:

@@ -18,6 +18,8 @@ from cometad.network.loop import Epoch, EpochLog, seeded, shuffled_batches
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule
 
+# How the initial codes are set: "normal" keeps the standard normal ones, "k-means" places them by k-means++.
+INITIALIZATIONS = ("normal", "k-means")
 # Codes are placed on a sample of the embeddings.
 PLACING_WINDOWS = 512  # spread evenly over the training series
 KMEANS_WINDOWS = 256  # drawn from these
@@ -48,7 +50,8 @@ class Objective:
 
     def total(self, parts: Losses) -> Tensor:
         """The loss to minimize. Paper: Eq. 11."""
-        return parts.total(self.codebook_weight, self.commitment_weight)
+        reconstruction, codebook, commitment = parts
+        return reconstruction + self.codebook_weight * codebook + self.commitment_weight * commitment
 
 
 @dataclass(frozen=True)
@@ -85,23 +88,12 @@ def fit_network(
         return values[begins[torch.as_tensor(chosen, device=device), None] + steps]  # (window, time, variable)
 
     spread = np.linspace(0, len(starts) - 1, min(len(starts), PLACING_WINDOWS)).astype(int)
-    INITIALIZATIONS[training.initialization](network, windows(spread), training.seed)
+    if training.initialization == "k-means":
+        place_codes(network, windows(spread), rounds=0, seed=training.seed)
     train(network, windows, len(starts), training, report)
     if training.refit:
         place_codes(network, windows(spread), training.refit, training.seed)
     return network
-
-
-def _normal(network: Network, windows: Tensor, seed: int) -> None:
-    """A new codebook is standard normal already."""
-
-
-def _kmeans(network: Network, windows: Tensor, seed: int) -> None:
-    place_codes(network, windows, rounds=0, seed=seed)
-
-
-# How the initial codes are set: "normal" keeps the standard normal ones, "k-means" places them by k-means++.
-INITIALIZATIONS = {"normal": _normal, "k-means": _kmeans}
 
 
 @torch.no_grad()

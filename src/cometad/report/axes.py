@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from cometad.arrays import Array, Floats
 # linear axis, such a peak would flatten everything else.
 LOGARITHMIC_FROM = 8.0
 LARGEST, MOST_DIGITS = sys.float_info.max, sys.float_info.max_10_exp
+SMALLEST = 1e-300  # a difference below it leaves no room for ticks
 NEARLY_CONSTANT = 1e-6  # values that differ by less than this share of their size get an axis as wide as a constant
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -34,8 +35,6 @@ _MONTHS_BEFORE = 12 * 1970  # numpy counts months from 1970; for round years the
 
 
 class Tick(NamedTuple):
-    """A labeled position on an axis."""
-
     place: float  # 0 at the start of the axis, 1 at its end
     label: str
 
@@ -54,7 +53,6 @@ class LinearAxis:
         return places
 
     def ticks(self, count: int = 3) -> tuple[Tick, ...]:
-        """About `count` ticks at round values."""
         ticks = {label: value for value, label in reversed(_round_values(self.low, self.high, count))}  # no label twice
         return tuple(Tick(float(self.place(value)), label) for label, value in reversed(ticks.items()))
 
@@ -66,7 +64,8 @@ class LinearAxis:
         low = low if start is None else min(low, start)
         size, part = max(abs(low), abs(high)), _part(low, high)
         span = part * high - part * low
-        margin = 0.05 * span / part if span > NEARLY_CONSTANT * part * size else (0.1 * size or 1.0)
+        constant = span <= max(NEARLY_CONSTANT * part * size, SMALLEST)
+        margin = (0.1 * size if size > SMALLEST else 1.0) if constant else 0.05 * span / part
         return cls(low if low == start else max(low - margin, -LARGEST), min(high + margin, LARGEST))
 
 
@@ -80,7 +79,6 @@ class AsinhAxis:
     high: float
 
     def place(self, values: ArrayLike) -> Floats:
-        """Where values (...,) lie: 0 at the bottom, 1 at the top."""
         bottom, top = self._asinh(self.low), self._asinh(self.high)
         places: Floats = (self._asinh(values) - bottom) / (top - bottom)
         return places
@@ -140,9 +138,7 @@ def _round_values(low: float, high: float, count: int) -> list[tuple[float, str]
     """Round values from low to high with their labels, all with the same number of digits."""
     part = _part(low, high)
     rough = min((part * high - part * low) / count / part, LARGEST)
-    power = 10.0 ** math.floor(math.log10(rough))
-    steps = [power * digit for digit in (1, 2, 5, 10) if power * digit <= LARGEST]
-    step = next((step for step in steps if step >= rough * (1 - 1e-9)), steps[-1])
+    step = _round_number(rough * (1 - 1e-9))
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     plain = digits <= 6 and abs(high) < 1e7
@@ -161,8 +157,7 @@ class TimeAxis:
         """The time of a step with its zone, as precise as the times of the series."""
         if self.times is None:
             return f"step {step:,}"
-        text = str(self.times[step].astype("datetime64[us]")).replace("T", " ")
-        return f"{text[: self._characters]} UTC"
+        return f"{np.datetime_as_string(self.times[step], self._precision).replace('T', ' ')} UTC"
 
     def short_label(self, step: int, start: int) -> str:
         """The time of a step, without the date if that is the same as at the step `start`."""
@@ -183,7 +178,7 @@ class TimeAxis:
         """About `count` ticks at round times, for an axis from the time step `start` to the last before `stop`."""
         width = max(stop - 1 - start, 1)
         if self.times is None:
-            unit = _round_number(width / count)
+            unit = int(_round_number(max(width / count, 1)))
             steps = range(-(-start // unit) * unit, stop, unit)
             return tuple(Tick((step - start) / width, f"{step:,}") for step in steps)
         times = self.times[start:stop].astype("datetime64[us]")
@@ -196,13 +191,9 @@ class TimeAxis:
         return "time step" if self.times is None else "time"
 
     @cached_property
-    def _characters(self) -> int:
-        """Length of a time's text, cut after the minute, the second or the microsecond."""
-        assert self.times is not None
-        micros = _micros(self.times)
-        if not (micros % _MINUTE).any():
-            return 16
-        return 26 if (micros % _SECOND).any() else 19
+    def _precision(self) -> Literal["m", "s", "us"]:
+        micros = _micros(self.times)  # type: ignore[arg-type]
+        return "us" if (micros % _SECOND).any() else "s" if (micros % _MINUTE).any() else "m"
 
 
 def duration(micros: int) -> str:
@@ -221,10 +212,11 @@ def _micros(times: Array) -> Array:
     return times.astype(f"{times.dtype.kind}8[us]").astype(np.int64)
 
 
-def _round_number(least: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50, ... that is at least `least`."""
-    power = int(10 ** math.floor(math.log10(max(least, 1))))
-    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)
+def _round_number(least: float) -> float:
+    """The smallest of ..., 0.5, 1, 2, 5, 10, 20, ... that is at least `least`, or the largest of all floats' ones."""
+    power = 10.0 ** math.floor(math.log10(least))
+    steps = [power * digit for digit in (1, 2, 5, 10) if power * digit <= LARGEST]
+    return next((step for step in steps if step >= least), steps[-1])
 
 
 def _round_times(first: np.datetime64, last: np.datetime64, count: int) -> tuple[Array, int]:

@@ -20,8 +20,6 @@ SHOWN = 0.995  # the histogram ends at this quantile; its last bar includes all 
 
 
 class Line(NamedTuple):
-    """A curve, thinned for drawing."""
-
     places: Floats  # (point,)  0 at the first time step, 1 at the last
     values: Floats  # (point,)
 
@@ -84,14 +82,6 @@ class Usage:
     training: Floats  # (code,)  share of the training patches
     here: Floats  # (code,)  share of the series' patches
     unseen: float  # share of the series' patches on codes that training never used
-
-    @property
-    def used(self) -> int:
-        return int(np.count_nonzero(self.training))
-
-    @property
-    def used_here(self) -> int:
-        return int(np.count_nonzero(self.here))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -88,14 +89,15 @@ def gather(
     judge = detector.judge(alerts)
     flags, thresholds, changes = judge.push(scored.alerts, imputed, series.micros)
     events = [change.event for change in changes + judge.finish() if change.kind == "closed"]
+    events.sort(key=lambda event: (-event.severity, -event.peak_score, event.number))
     counts = Counter(event.level for event in events)
-    judged = _judged(scored.alerts, imputed)
+    judged, trained = _judged(scored.alerts, imputed), _judged(detector.alert_scores_, detector.imputed_)
     curves = Curves(judged, thresholds, None if np.array_equal(scored.scores, scored.alerts) else scored.scores)
-    shown = worst(events, most_events)
-
     explain = detector.explainer(series) if detector.can_explain else None
     period = detector.statistics_.period
-    panels = [_panel(event, explain, series, curves, axis, meaning(event.severity, period)) for event in shown]
+    panels = [
+        _panel(event, explain, series, curves, axis, meaning(event.severity, period)) for event in events[:most_events]
+    ]
     return Report(
         headline=_headline(counts, panels, axis),
         period=f"{axis.label(0)} to {axis.short_label(len(series) - 1, 0)}",
@@ -103,19 +105,15 @@ def gather(
         center=detector.tail_.center,
         threshold=float(detector.threshold_),
         axis=axis.name,
-        strip=curves.strip(axis, _marks(events, shown, len(series)), 0, len(series)),
+        strip=curves.strip(axis, _marks(events, len(panels), len(series)), 0, len(series)),
         counts=counts,
         panels=tuple(panels),
         explained=detector.can_explain,
         usages=tuple(usage(*scale) for scale in detector.code_usage(series)),
-        drift=drift(_measured(judged), _measured(_judged(detector.alert_scores_, detector.imputed_))),
+        drift=drift(judged[~np.isnan(judged)], trained[~np.isnan(trained)]),
         findings=_findings(detector, series, _warning(detector, flags, imputed, panels)),
         settings=_settings(detector, alerts, sources or {}),
     )
-
-
-def worst(events: Sequence[Event], most: int) -> list[Event]:
-    return sorted(events, key=lambda event: (-event.severity, -event.peak_score, event.number))[:most]
 
 
 def _headline(counts: Mapping[Level, int], panels: Sequence[EventPanel], axis: TimeAxis) -> str:
@@ -151,27 +149,18 @@ def _summary(
     )
 
 
-def _mark(event: Event, first: int, count: int) -> Mark:
+def _mark(event: Event, first: int, count: int, strength: float = 1.0) -> Mark:
     start, last, peak = ((step - first) / max(count - 1, 1) for step in (event.start, event.stop - 1, event.peak))
-    return Mark(event.number, max(start, 0.0), min(last, 1.0), peak)
+    return Mark(event.number, max(start, 0.0), min(last, 1.0), peak, strength)
 
 
-def _faded(event: Event, count: int) -> Mark:
-    return _mark(event, 0, count)._replace(strength=event.severity if event.level == "alert" else FAINT)
-
-
-def _marks(events: Sequence[Event], shown: Sequence[Event], count: int) -> list[Mark]:
-    """Marks of all events on the overview: one per event with a panel, and one per position for the others."""
-    marks = [_faded(event, count) for event in shown]
-    numbers = {event.number for event in shown}
-    taken: set[int] = set()
-    for event in worst(events, len(events)):
-        mark = _faded(event, count)
-        place = int(mark.peak * MARKS)
-        if event.number not in numbers and place not in taken:
-            taken.add(place)
-            marks.append(mark)
-    return marks
+def _marks(events: Sequence[Event], shown: int, count: int) -> list[Mark]:
+    """Marks of events, worst first, on the overview: one per event with a panel, one per position for the others."""
+    marks = [_mark(event, 0, count, event.severity if event.level == "alert" else FAINT) for event in events]
+    others: dict[int, Mark] = {}  # by position
+    for mark in marks[shown:]:
+        others.setdefault(int(mark.peak * MARKS), mark)
+    return [*marks[:shown], *others.values()]
 
 
 def _panel(
@@ -218,10 +207,6 @@ def _trace(explanation: Explanation, reason: Reason, readings: Floats, names: Se
     observed = np.where(np.isnan(readings[:, column]), np.nan, explanation.observed[:, column])
     lines = (Line.of(observed), Line.of(explanation.normal[:, column]))
     return Trace(names[column], reason.share, *lines, sentence)
-
-
-def _measured(judged: Floats) -> Floats:
-    return judged[~np.isnan(judged)]
 
 
 def _judged(scores: Floats, imputed: Flags | None) -> Floats:
@@ -274,23 +259,14 @@ def trimmed_sentence(stretch: Stretch, times: Times | None = None) -> str:
 
 
 def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:
+    versions = {"cometad": version("cometad"), "python": platform.python_version(), "numpy": version("numpy")}
+    with suppress(PackageNotFoundError):  # an extra of cometad
+        versions["torch"] = version("torch")
     return {
         **sources,
         "detector": type(detector).__name__,
         "parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
         "threshold": float(detector.threshold_),
         "alerts": asdict(alerts),
-        "versions": {
-            "cometad": version("cometad"),
-            "python": platform.python_version(),
-            "numpy": version("numpy"),
-            **_torch_version(),
-        },
+        "versions": versions,
     }
-
-
-def _torch_version() -> dict[str, str]:
-    try:
-        return {"torch": version("torch")}
-    except PackageNotFoundError:  # an extra of cometad
-        return {}

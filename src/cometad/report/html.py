@@ -8,7 +8,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cometad.report.axes import format_number
-from cometad.report.draw import rounded
 
 _UNBROKEN = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d[\d:.]*)?|\d[\d.,]* (?:min|h|days?|s|%)(?!\w)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # not tabs and line feeds
@@ -43,3 +42,8 @@ def _environment() -> Environment:
 def _unbroken(words: str) -> Markup:
     """Text without line breaks inside a time or between a number and its unit."""
     return Markup(_UNBROKEN.sub(lambda match: f'<span class="unbroken">{match.group()}</span>', str(escape(words))))
+
+
+def rounded(value: float) -> str:
+    """A coordinate to a tenth, in as few characters as possible."""
+    return f"{round(value, 1) + 0.0:g}" if abs(value) < 1e5 else f"{value:.0f}"

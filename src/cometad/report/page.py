@@ -1,20 +1,100 @@
-"""The report as one self-contained HTML file, for any screen width, light or dark, with no script and no network."""
+"""The report as one self-contained HTML file, for any screen width, light or dark, with no script and no network.
+
+Plots are SVG shapes that stretch to any width, and labels that do not. Shapes get their color, dash and line width from
+their class in style.css. Places run from 0 to 1, left to right and bottom to top. The macro `plot` in
+templates/parts.html puts a `Plot` on the page.
+"""
 
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
+from cometad.arrays import Floats
 from cometad.files import write_whole
 from cometad.report.axes import AsinhAxis, Axis, LinearAxis, Tick, format_number, score_axis
-from cometad.report.contents import LEVELS, EventPanel, Line, Report, ScoreDrift, Strip, Trace, Usage
-from cometad.report.draw import Plot, bands, bars, curve, level
-from cometad.report.html import render
+from cometad.report.contents import LEVELS, EventPanel, Line, Mark, Report, ScoreDrift, Strip, Trace, Usage
+from cometad.report.html import render, rounded
 
 OPEN = 5  # panels of the worst alerts start open; the others open on a click
+WIDTH, HEIGHT = 1000, 100  # of the SVG's coordinate system
+CLOSEST = 0.08  # badges closer together than this would overlap on a phone
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Shapes with the ticks of their axes, and a name and a description for screen readers."""
+
+    shapes: Sequence[Markup]  # later ones cover earlier ones
+    name: str
+    description: str
+    up: Sequence[Tick] = ()
+    across: Sequence[Tick] = ()
+    size: str = "medium"  # or "tall" or "low"
+    marks: Sequence[Mark] = ()  # events to number above the plot, most important first
+
+    @property
+    def grid(self) -> Markup:
+        rows = "".join(f"M0 {rounded(HEIGHT * (1 - tick.place))}H{WIDTH}" for tick in self.up)
+        columns = "".join(f"M{rounded(WIDTH * tick.place)} 0V{HEIGHT}" for tick in self.across)
+        return Markup(f'<path class="grid" d="{rows}{columns}"/>' if rows or columns else "")
+
+    @property
+    def badges(self) -> list[Mark]:
+        """The marks with room for their number, from left to right."""
+        numbered: list[Mark] = []
+        for mark in self.marks:
+            if all(abs(mark.peak - other.peak) >= CLOSEST for other in numbered):
+                numbered.append(mark)
+        return sorted(numbered, key=lambda mark: mark.peak)
+
+
+def curve(line: Line, axis: Axis, kind: str) -> Markup:
+    """A curve, interrupted where a value is missing."""
+    across, up = WIDTH * line.places, HEIGHT * (1 - axis.place(line.values))
+    pen, steps = "M", []
+    for x, y in zip(across.tolist(), up.tolist(), strict=True):
+        if y != y:
+            pen = "M"
+            continue
+        steps.append(f"{pen}{rounded(x)} {rounded(y)}")
+        pen = "L"
+    if len(steps) == 1:
+        steps.append("h0")  # a line of length 0: its round cap makes a single point visible
+    return Markup(f'<path class="curve {kind}" d="{"".join(steps)}"/>')
+
+
+def level(place: float, kind: str) -> Markup:
+    return Markup(f'<path class="curve {kind}" d="M0 {rounded(HEIGHT * (1 - place))}H{WIDTH}"/>')
+
+
+def bands(marks: Sequence[Mark]) -> list[Markup]:
+    """One shaded band per event, with a left edge that stays visible however short the event is; the faintest first."""
+    ends: dict[str, list[tuple[str, str]]] = {}  # by opacity
+    for mark in marks:
+        own = ends.setdefault(f"{max(mark.strength, 0.1):.1f}", [])
+        own.append((rounded(WIDTH * mark.start), rounded(WIDTH * mark.stop)))
+    return [_shaded(own, opacity) for opacity, own in sorted(ends.items())]
+
+
+def _shaded(ends: Sequence[tuple[str, str]], opacity: str) -> Markup:
+    areas = "".join(f"M{start} 0H{stop}V{HEIGHT}H{start}Z" for start, stop in ends if start != stop)
+    edges = "".join(f"M{start} 0V{HEIGHT}" for start, _ in ends)
+    shapes = f'<path class="band" d="{areas}"/><path class="edge" d="{edges}"/>'
+    return Markup(f'<g class="event" opacity="{opacity}">{shapes}</g>')
+
+
+def bars(heights: Floats, axis: Axis, kind: str) -> Markup:
+    """Adjacent bars (bar,) of equal width, upward from zero or downward where negative."""
+    sides = np.linspace(0, WIDTH, len(heights) + 1)[1:]
+    zero = rounded(float(HEIGHT * (1 - axis.place(0.0))))
+    tops = HEIGHT * (1 - axis.place(heights))
+    steps = (f"V{rounded(y)}H{rounded(x)}" for y, x in zip(tops.tolist(), sides.tolist(), strict=True))
+    return Markup(f'<path class="bars {kind}" d="M0 {zero}{"".join(steps)}V{zero}Z"/>')
 
 
 def save_report(path: str | os.PathLike[str], report: Report) -> None:
@@ -43,7 +123,7 @@ def page(report: Report) -> str:
         "report.html",
         title=report.headline,
         report=report,
-        overview=_overview(report, [panel.number for panel in report.panels]),
+        overview=_overview(report),
         alerts=[each for each in drawn if each["panel"].level == "alert"],
         notices=[each for each in drawn if each["panel"].level == "notice"],
         usages=[{"patch_size": usage.patch_size, "plot": _usage(usage)} for usage in report.usages],
@@ -53,41 +133,36 @@ def page(report: Report) -> str:
     )
 
 
-def _overview(report: Report, numbers: Sequence[int]) -> dict[str, Any]:
-    """The plot of all scores; `numbers` are the events to number, most important first, while there is room."""
-    axis = _score_axis(report.strip, report)
+def _overview(report: Report) -> dict[str, Any]:
+    axis, shapes = _scores(report.strip, report)
     marks = {mark.number: mark for mark in report.strip.marks}
     highest = format_number(float(np.nanmax(report.strip.alerts.values)))
     plot = Plot(
-        _score_shapes(report.strip, axis),
+        shapes,
         name="Scores over time",
         description=f"{report.headline}. The highest alert score is {highest}.",
         up=axis.ticks(4),
         across=report.strip.ticks,
         size="tall",
-        marks=[marks[number] for number in numbers],
+        marks=[marks[panel.number] for panel in report.panels],
     )
     return {"plot": plot, "is_logarithmic": isinstance(axis, AsinhAxis)}
 
 
-def _score_axis(strip: Strip, report: Report) -> Axis:
-    ranking = [] if strip.ranking is None else [strip.ranking.values]
-    values = [strip.alerts.values, strip.thresholds.values, *ranking]
-    return score_axis(values, report.center, report.threshold)
-
-
-def _score_shapes(strip: Strip, axis: Axis) -> list[Markup]:
-    ranking = [] if strip.ranking is None else [curve(strip.ranking, axis, "ranking")]
-    curves = [curve(strip.alerts, axis, "score"), *ranking, curve(strip.thresholds, axis, "threshold")]
-    return [*bands(strip.marks), *curves]
+def _scores(strip: Strip, report: Report) -> tuple[Axis, list[Markup]]:
+    """The axis of the scores, and their curves over the events."""
+    lines = {"score": strip.alerts, "ranking": strip.ranking, "threshold": strip.thresholds}
+    known = {kind: line for kind, line in lines.items() if line is not None}
+    axis = score_axis([line.values for line in known.values()], report.center, report.threshold)
+    return axis, [*bands(strip.marks), *(curve(line, axis, kind) for kind, line in known.items())]
 
 
 def _panel(panel: EventPanel, report: Report, is_open: bool) -> dict[str, Any]:
     """The plots of an event, one below the other; only the last one shows the ticks of their common time axis."""
-    axis = _score_axis(panel.strip, report)
+    axis, shapes = _scores(panel.strip, report)
     score = format_number(panel.score)
     scores = Plot(
-        _score_shapes(panel.strip, axis),
+        shapes,
         name=f"Event {panel.number}: scores",
         description=f"Event {panel.number} from {panel.start} to {panel.end}, peak {score} at {panel.peak}.",
         up=axis.ticks(2),
@@ -121,12 +196,12 @@ def _usage(usage: Usage) -> Plot:
     highest = max(float(usage.training.max()), float(usage.here.max()), 1e-9)
     axis = LinearAxis(-1.05 * highest, 1.05 * highest)
     value = _round_below(highest)
-    codes = len(usage.training)
+    codes, used, here = len(usage.training), np.count_nonzero(usage.training), np.count_nonzero(usage.here)
     return Plot(
         [bars(usage.training, axis, "before"), bars(-usage.here, axis, "here"), level(0.5, "zero")],
         name=f"Codebook usage: patches of {usage.patch_size} readings",
         description=(
-            f"Of {codes:,} codes, training used {usage.used:,} and this data uses {usage.used_here:,}. Of this data's "
+            f"Of {codes:,} codes, training used {used:,} and this data uses {here:,}. Of this data's "
             f"patches, {100 * usage.unseen:.2g} % are closest to a code that training never used."
         ),
         up=[Tick(float(axis.place(place)), f"{100 * abs(place):.2g} %") for place in (0.0, value, -value)],

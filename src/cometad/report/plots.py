@@ -18,7 +18,7 @@ from cometad.report.contents import LEVELS, ScoreDrift, Usage, thin
 
 Interval = tuple[int, int]  # half-open, in time steps
 
-INK, SCORE, LIMIT, FOUND, MISSED = "#30343f", "#1f6f8b", "#b5502f", "#3b8f5a", "#c0392b"
+INK, SCORE, LIMIT, FOUND, EVENT = "#30343f", "#1f6f8b", "#b5502f", "#3b8f5a", "#c0392b"
 BEFORE = "#9aa3b0"  # the training data
 FAULT = "#f2c14e"  # a planted fault
 COLORS = 256  # of a .png
@@ -72,7 +72,7 @@ def scores(
     _bound(axes, 0, len(values), times)
     axes.set_ylabel("score")
     for event in events:  # as strong as it is severe
-        shade(axes, [(event.start, event.stop)], [False], times, alpha=max(0.6 * event.severity, 0.05))
+        _shade(axes, event.start, event.stop, times, alpha=max(0.6 * event.severity, 0.05))
 
 
 def event(axes: Any, explanation: Explanation, variable: str | None = None, times: NDArray[Any] | None = None) -> None:
@@ -104,7 +104,7 @@ def event(axes: Any, explanation: Explanation, variable: str | None = None, time
         places = _across(steps[chosen], times)
         axes.plot(places, values[chosen, column], color=color, linewidth=1.2, linestyle=dash, label=label)
     _bound(axes, explanation.begin, explanation.begin + len(steps), times)
-    shade(axes, [(explanation.start, explanation.stop)], [False], times)
+    _shade(axes, explanation.start, explanation.stop, times, alpha=0.3)
     axes.set_ylabel(name)
     axes.set_title(f"{100 * share:.0f} % share", fontsize=9, loc="left")
 
@@ -172,27 +172,11 @@ def histogram(axes: Any, drift: ScoreDrift) -> None:
     axes.set_xlabel("score")
 
 
-def shade(
-    axes: Any,
-    intervals: Sequence[Interval],
-    found: Sequence[bool],
-    times: NDArray[Any] | None = None,
-    alpha: float = 0.3,
-) -> None:
-    """Shade intervals, green where found and red where missed.
-
-    >>> from matplotlib.figure import Figure
-    >>> from cometad.report import plots
-    >>> axes = Figure().subplots()
-    >>> plots.shade(axes, [(3, 5), (8, 9)], [True, False])
-    >>> len(axes.patches)
-    2
-    """
+def _shade(axes: Any, start: int, stop: int, times: NDArray[Any] | None, alpha: float) -> None:
     left, right = axes.get_xlim()
     min_width = 0.002 * (right - left)  # a spike of one time step must be visible too
-    for (start, stop), hit in zip(intervals, found, strict=True):
-        begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
-        axes.axvspan(begin, max(end, begin + min_width), color=FOUND if hit else MISSED, alpha=alpha, linewidth=0)
+    begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
+    axes.axvspan(begin, max(end, begin + min_width), color=EVENT, alpha=alpha, linewidth=0)
 
 
 class Excerpt(NamedTuple):
@@ -248,17 +232,6 @@ def save_overview(
 
     Faults and harmless stretches are shaded. Alerts are marked: right, wrong, and dismissed ones, which are about a
     harmless stretch.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> from cometad.report import plots
-    >>> shown = plots.Excerpt("spike", 5, np.arange(4.0), np.zeros(4), 1.0, (7, 9), raised=8)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "overview.png"
-    ...     plots.save_overview(path, [shown], np.arange(9.0), 7.0, [(7, 9)], right=[8], wrong=[3])
-    ...     path.exists()
-    True
     """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.4), dpi=130, layout="constrained")
     grid = figure.add_gridspec(2, len(excerpts), height_ratios=(2, 3))
@@ -282,17 +255,7 @@ def save_overview(
 
 
 def save_figure(path: str | os.PathLike[str], figure: Any) -> None:
-    """Write a matplotlib figure, completely or not at all; a .png says that cometad drew it.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from matplotlib.figure import Figure
-    >>> from cometad.report.plots import save_figure
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_figure(Path(folder) / "empty.png", Figure())
-    ...     b"cometad" in (Path(folder) / "empty.png").read_bytes()
-    True
-    """
+    """Write a matplotlib figure, completely or not at all; a .png says that cometad drew it."""
     is_png = Path(path).suffix.lower() == ".png"
     write_whole(path, lambda temporary: _save_png(temporary, figure) if is_png else figure.savefig(temporary))
 
@@ -327,7 +290,6 @@ def _mark_stretches(axes: Any, stretches: Sequence[Interval], color: str, label:
 
 
 def _mark_alerts(axes: Any, steps: Sequence[int], color: str, label: str) -> None:
-    """Triangles above the axes at the time steps of alerts."""
     if not steps:
         return
     axes.plot(

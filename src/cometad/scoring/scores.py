@@ -5,15 +5,16 @@ is `cometad.alerting.severity.ScoreTail`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.arrays import Array, Flags, Floats, Integers
+from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import jit
-from cometad.saving import require_state, taken
+from cometad.saving import Saved, require_state
 
 HIGH = 0.98  # the quantile above which an error counts as part of the tail
 LEVEL = -math.log(1 - HIGH)  # the calibrated score there: an exponential tail would give minus the log of its share
@@ -53,9 +54,24 @@ class StepScores(NamedTuple):
     imputed: Flags | None  # not judged, because its readings were imputed; None if none were
 
 
+class ScoringRun(Saved, ABC):
+    """Scores the readings of a stream as they come, and can be saved and resumed."""
+
+    @property
+    @abstractmethod
+    def adaptation_steps(self) -> tuple[int, int]:
+        """Number of adaptation steps taken, and how many of them were rolled back."""
+
+    @abstractmethod
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Scores]:
+        """Add rows (time, variable), with a mask of `imputed` cells; returns the scores that become final."""
+
+    @abstractmethod
+    def finish(self) -> Iterable[Scores]:
+        """End the series; returns the remaining scores."""
+
+
 def joined(parts: Sequence[Scores]) -> Scores:
-    if len(parts) == 1:
-        return parts[0]
     left_out = None
     if any(part.left_out is not None for part in parts):
         left_out = np.concatenate(
@@ -92,11 +108,9 @@ class Tails(NamedTuple):
         return _calibrate(errors, *self)
 
 
-def checked_tails(state: Mapping[str, Array], name: str, views: int, variables: int) -> Floats:
-    tails = taken(state, name, (views, len(Tails._fields), variables))
+def check_tails(tails: Floats, name: str) -> None:
     fits = bool(((tails[:, 1] > tails[:, 0]) & (tails[:, 2] > 0)).all())
     require_state(fits, f"its array {name!r} is not one of medians, higher quantiles and positive excesses")
-    return tails
 
 
 def _fit_column(errors: Floats) -> tuple[float, float, float]:
@@ -182,7 +196,11 @@ def _fuse_into(
             left_out[t, i] = False
         for i in range(width if unknown else 0):
             if summed[i] != summed[i]:
-                known, total = _known_sum(errors[t, :, i], tails[:, :, i])
+                known, total = 0, 0.0
+                for v in range(views):
+                    if errors[t, v, i] == errors[t, v, i]:
+                        known += 1
+                        total += calibrated(errors[t, v, i], tails[v, 0, i], tails[v, 1, i], tails[v, 2, i])
                 score = total / known if known else 0.0
                 if 0 < known < views and score > USUAL:
                     score = USUAL + (score - USUAL) * math.sqrt(known / views)
@@ -213,17 +231,6 @@ def _root(value: float, exponent: int) -> float:
     while exponent % 2 == 0:
         value, exponent = math.sqrt(value), exponent // 2
     return value if exponent == 1 else value ** (1.0 / exponent)
-
-
-@jit
-def _known_sum(errors: Floats, tails: Floats) -> tuple[int, float]:
-    """How many of the errors (view,) of one variable are known, and the sum of their calibrated scores."""
-    known, summed = 0, 0.0
-    for v in range(len(errors)):
-        if errors[v] == errors[v]:
-            known += 1
-            summed += calibrated(errors[v], tails[v, 0], tails[v, 1], tails[v, 2])
-    return known, summed
 
 
 # -- smooth: an anomaly is longer than a reading, and noise is not --------------------------------------------------

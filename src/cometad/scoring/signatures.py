@@ -8,13 +8,13 @@ readings and the largest error of each view, in up to `PARTS` parts of equal len
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cometad.arrays import Array, Floats, Integers
 from cometad.compute import jit
-from cometad.saving import Saved, Table, array, integers, require_state, taken
+from cometad.saving import Saved, SavedField, Table, array, integers, part_of, require_state, taken, with_part
 from cometad.scoring.scores import USUAL, Errors, Scores, pooled
 
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and bench/scripts/verdicts.py.
@@ -129,10 +129,22 @@ def packed(signatures: Sequence[Signature]) -> dict[str, Array]:
     return {"columns": columns} | {name: np.concatenate(arrays, axis=-1) for name, arrays in fields}
 
 
-def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Signature]:
+def signatures(at: str) -> SavedField:
+    """The attribute `at` is a sequence of signatures, saved as few arrays; their sizes are "view" and "variable"."""
+
+    def save(owner: Any, name: str, state: dict[str, Any]) -> None:
+        state |= with_part(name, packed(getattr(owner, at)))
+
+    def load(owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, Any]) -> None:
+        setattr(owner, at, unpacked(part_of(state, name), sizes["view"], sizes["variable"]))
+
+    return SavedField(save, load)
+
+
+def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> tuple[Signature, ...]:
     """The signatures that `packed` put together, with these numbers of views and variables."""
     if not arrays:
-        return []
+        return ()
     counts = taken(arrays, "columns", ("signature",), np.int64)
     require_state(bool(((counts >= 0) & (counts <= width)).all()), "its array 'columns' is not one of counts")
     total = int(counts.sum())
@@ -146,7 +158,7 @@ def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Signat
     known = bool(((fields.variables >= 0) & (fields.variables < width)).all())
     require_state(known, "its array 'variables' is not one of variables")
     split = [np.split(field, np.cumsum(counts)[:-1], axis=-1) for field in fields]
-    return [Signature(*own) for own in zip(*split, strict=True)]
+    return tuple(Signature(*own) for own in zip(*split, strict=True))
 
 
 class Boxes(NamedTuple):

@@ -26,7 +26,6 @@ ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> ScoreHistory:
-    """The scores of a stretch, thinned without losing extremes."""
     with store.read() as connection:
         rows = by_time(connection, schema.scores, stream.id, start, stop)
     cells = rows.cells.reshape(len(rows.ats), 3)

@@ -78,7 +78,6 @@ class Streams(dict[str, LiveStream]):
     # -- as they are stored -----------------------------------------------------------------------------------------
 
     def find(self, name: str) -> LiveStream | None:
-        """A stream, wherever it is scored."""
         found = self.get(name)
         unknown = self._store.is_sqlite or time.monotonic() - self._unknown.get(name, -UNKNOWN_FOR) < UNKNOWN_FOR
         return self.stored(name) if found is None and not unknown else found
@@ -94,7 +93,6 @@ class Streams(dict[str, LiveStream]):
         return found
 
     def all(self) -> list[LiveStream]:
-        """All streams, wherever they are scored."""
         mine = list(self.values())
         return mine if self._store.is_sqlite else mine + self.load(schema.streams.c.id.not_in([one.id for one in mine]))
 
@@ -107,7 +105,6 @@ class Streams(dict[str, LiveStream]):
         return {stream.id: stream for stream in found}
 
     def details(self) -> list[tuple[int, str, str]]:
-        """The id, the name and the detector of each stream."""
         table = schema.streams
         rows = self._store.rows(select(table.c.id, table.c.name, table.c.settings))
         return [(row.id, row.name, json.loads(row.settings)["detector"]) for row in rows]

@@ -32,8 +32,11 @@ class Fold(NamedTuple):
 
 
 class CrossFitted(NamedTuple):
-    """The outcome of cross-fitting."""
+    """The outcome of cross-fitting, and what was fitted on."""
 
+    rows: Floats  # (time, variable)
+    usable: Flags  # (time,)
+    imputed: Flags | None  # (time, variable)
     folds: list[Fold]
     alert: Floats  # (view, 3, variable)  tails of the errors
     ranking: Floats  # (view, 3, variable)  tails of the averaged errors
@@ -90,7 +93,7 @@ def cross_fit(
         others = np.flatnonzero(block != k)
         tails = fit_tails(alert[others[:: -(-len(others) // SAMPLE)]])
         folds.append(Fold(bounds[k], bounds[k + 1], fitted[k], tails))
-    return CrossFitted(folds, fit_tails(alert), fit_tails(averaged), sample)
+    return CrossFitted(rows, usable, imputed, folds, fit_tails(alert), fit_tails(averaged), sample)
 
 
 def fit_tails(errors: Floats) -> Floats:
@@ -132,25 +135,30 @@ def all_usable(usable: Flags, context: int) -> Flags:
     return ~lately(~usable[:, None], 0, context + 1)[:, 0]
 
 
-def pieces(folds: Sequence[Fold]) -> list[tuple[Fold, int, int]]:
-    """Folds in pieces start..stop, which bound memory and are shared among threads."""
-    return [
-        (fold, start, min(start + STRETCH, fold.stop))
+def by_folds(folds: Sequence[Fold], score: Callable[[Fold, int, int], Floats]) -> Floats:
+    """The scores (time,) of all steps; `score` returns those of start..stop by a fold. Threads share the folds."""
+    parts = [
+        (fold, slice(at, min(at + STRETCH, fold.stop)))
         for fold in folds
-        for start in range(fold.start, fold.stop, STRETCH)
+        for at in range(fold.start, fold.stop, STRETCH)
     ]
-
-
-def score_folds(found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int) -> Floats:
-    """The alert score (time,) of each row, by views and tails that were fitted without its block."""
-    scores, parts = np.empty(len(rows)), pieces(found.folds)
+    scores = np.empty(folds[-1].stop)
 
     def score_part(k: int) -> None:
-        fold, start, stop = parts[k]
-        panel = Panel(fold.views, fold.alert, found.ranking, pooling, ())
-        begin = max(start - panel.context, 0)
-        mask = None if imputed is None else imputed[begin:stop]
-        scores[start:stop] = panel.fused(panel.errors(rows[begin:stop], start - begin, mask)).alerts
+        fold, own = parts[k]
+        scores[own] = score(fold, own.start, own.stop)
 
     in_tasks(score_part, len(parts))
     return scores
+
+
+def score_folds(found: CrossFitted, pooling: int) -> Floats:
+    """The alert score (time,) of each row, by views and tails that were fitted without its block."""
+
+    def score(fold: Fold, start: int, stop: int) -> Floats:
+        panel = Panel(fold.views, fold.alert, found.ranking, pooling, ())
+        begin = max(start - panel.context, 0)
+        mask = None if found.imputed is None else found.imputed[begin:stop]
+        return panel.fused(panel.errors(found.rows[begin:stop], start - begin, mask)).alerts
+
+    return by_folds(found.folds, score)

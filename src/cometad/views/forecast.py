@@ -32,7 +32,7 @@ class FittedForecast(WindowView):
         self.width = len(level)
         prediction = Matrix(weights, level)
         self._prediction = prediction.weights, prediction.start
-        self.write = partial(_predict, *self._prediction)
+        self.write = partial(_predict, None, *self._prediction)
         if basis is not None:
             self.write = partial(self._write_reduced, Matrix(basis, np.zeros(basis.shape[1])))
 
@@ -41,7 +41,7 @@ class FittedForecast(WindowView):
     ) -> None:
         used = count + self.context - 1
         inputs = np.ascontiguousarray(reduction.times_windows(rows, begin, used))
-        _predict_from(inputs, *self._prediction, rows, 0, count, expected, out, v)
+        _predict(inputs, *self._prediction, rows, 0, count, expected, out, v)
 
 
 @register("Forecast")
@@ -86,27 +86,21 @@ class Forecast(SavedView):
 
 @fused
 def _predict(
-    weights: Floats, start: Floats, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int
-) -> None:
-    """The absolute residual of each reading, or its prediction."""
-    _predict_from(rows, weights, start, rows, begin, count, expected, out, v)
-
-
-@fused
-def _predict_from(
-    inputs: Floats,
+    inputs: Floats | None,
     weights: Floats,
     start: Floats,
     rows: Floats,
-    begin: int | np.int64,
+    begin: int,
     count: int,
     expected: bool,
     out: Floats,
     v: int,
 ) -> None:
-    width, size = rows.shape[1], inputs.shape[1]
+    """The absolute residual of each reading, or its prediction; without inputs, from the rows themselves."""
+    source = rows if inputs is None else inputs
+    width, size = rows.shape[1], source.shape[1]
     predicted = np.empty((count, weights.shape[1]))
-    window_products(inputs.ravel(), begin * size, size, weights, start, predicted)
+    window_products(source.ravel(), begin * size, size, weights, start, predicted)
     for t in range(-count, 0):
         for i in range(width):
             value = predicted[count + t, i]

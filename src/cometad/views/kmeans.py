@@ -20,35 +20,41 @@ def codes_of(points: Floats, count: int, rng: np.random.Generator) -> Floats:
 
 def kmeans(points: Floats, uniforms: Floats, rounds: int) -> Floats:
     """Codes (code, dim) of contiguous points; each of the `uniforms` (code,) draws one initial code."""
-    codes, owners = _initial(points, uniforms)
-    products = np.empty((len(points), (len(codes) + COLUMNS - 1) // COLUMNS * COLUMNS))
+    # Arrays are made here, because numba compiles for half a second what makes them in a kernel.
+    (count, dim), owners = points.shape, np.zeros(len(points), np.int64)
+    codes = np.empty((len(uniforms), dim))
+    codes = codes[: _initial(points, uniforms, codes, owners, np.full(count, np.inf))].copy()
+    padded = (len(codes) + COLUMNS - 1) // COLUMNS * COLUMNS
+    weights, halves, products = np.zeros((dim, padded)), np.zeros(padded), np.empty((count, padded))
     for _ in range(rounds):
-        if not _move(points, owners, codes):
+        if not _move(points, owners, codes, np.zeros(codes.shape), np.zeros(len(codes))):
             break
-        _assign(points, codes, owners, products)
+        _assign(points, codes, owners, weights, halves, products)
     return codes
 
 
 @fused
-def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
-    """k-means++: each next code is drawn in proportion to the squared distance from the codes so far."""
+def _initial(points: Floats, uniforms: Floats, codes: Floats, owners: Integers, distances: Floats) -> int:
+    """k-means++: each next code is drawn in proportion to the squared distance from the codes so far.
+
+    Sets the codes and the `owners` (point,), and returns how many codes there are; all `distances` are infinite.
+    """
     count, dim = points.shape
-    codes, owners = np.empty((len(uniforms), dim)), np.zeros(count, np.int64)
-    distances, flat, newest = np.full(count, np.inf), points.ravel(), np.empty(dim)
+    flat, table = points.ravel(), codes.ravel()
     chosen, found = min(int(uniforms[0] * count), count - 1), 0
-    none = np.int64(0)  # numba would compile the distance anew for a plain 0
     while True:
         for d in range(dim):
-            codes[found, d] = newest[d] = points[chosen, d]
+            codes[found, d] = points[chosen, d]
+        newest = found * dim
         found += 1
         total = 0.0
         for n in range(count):
-            distance = squared_distance(flat, n * dim, newest, none, dim)
+            distance = squared_distance(flat, n * dim, table, newest, dim)
             if distance < distances[n]:
                 distances[n], owners[n] = distance, found - 1
             total += distances[n]
         if found == len(uniforms) or total <= 0.0:
-            break
+            return found
         target, passed, chosen = uniforms[found] * total, 0.0, count - 1
         for n in range(count):
             passed += distances[n]
@@ -56,15 +62,16 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
                 chosen = n
                 break
         if distances[chosen] == 0.0:  # rounding carried the sum past the last point that is not a code
-            chosen = int(np.argmax(distances))
-    return codes[:found].copy(), owners
+            for n in range(count):
+                if distances[n] > distances[chosen]:
+                    chosen = n
 
 
 @fused
-def _assign(points: Floats, codes: Floats, owners: Integers, products: Floats) -> None:
+def _assign(points: Floats, codes: Floats, owners: Integers, weights: Floats, halves: Floats, products: Floats) -> None:
     """The nearest code of each point: the least |code|^2 / 2 - code'point."""
-    weights, halves = np.zeros((points.shape[1], products.shape[1])), np.zeros(products.shape[1])
     for c in range(len(codes)):
+        halves[c] = 0.0
         for d in range(points.shape[1]):
             weights[d, c] = -codes[c, d]
             halves[c] += 0.5 * codes[c, d] * codes[c, d]
@@ -79,9 +86,8 @@ def _assign(points: Floats, codes: Floats, owners: Integers, products: Floats) -
 
 
 @fused
-def _move(points: Floats, owners: Integers, codes: Floats) -> bool:
+def _move(points: Floats, owners: Integers, codes: Floats, sums: Floats, counts: Floats) -> bool:
     """Move each code to the mean of its points; a code without points stays. Returns whether any code moved."""
-    sums, counts = np.zeros(codes.shape), np.zeros(len(codes))
     for n in range(len(points)):
         counts[owners[n]] += 1
         for d in range(points.shape[1]):
@@ -97,7 +103,7 @@ def _move(points: Floats, owners: Integers, codes: Floats) -> bool:
 
 
 @fused
-def _squared_in_tiles(left: Floats, i: int, right: Floats, j: int | np.int64, length: int) -> float:
+def _squared_in_tiles(left: Floats, i: int | np.int64, right: Floats, j: int | np.int64, length: int) -> float:
     """The squared distance of `length` numbers of two arrays, from i and from j on."""
     whole = length // COLUMNS * COLUMNS
     line = zero_line()
@@ -109,7 +115,7 @@ def _squared_in_tiles(left: Floats, i: int, right: Floats, j: int | np.int64, le
     return total
 
 
-def _squared_plainly(left: Floats, i: int, right: Floats, j: int | np.int64, length: int) -> float:
+def _squared_plainly(left: Floats, i: int | np.int64, right: Floats, j: int | np.int64, length: int) -> float:
     """The same without compiled code: equal up to rounding."""
     return float(((left[i : i + length] - right[j : j + length]) ** 2).sum())
 

@@ -107,7 +107,8 @@ def _search(
     size, codes = weights.shape
     table, stride = weights.ravel(), len(series) // width
     if patches == 1:
-        nearest[0] = search_one(series, width, stride, table, 0, halves, 0, codes, np.empty(codes, np.float32), size)
+        none, distances = np.int64(0), np.empty(codes, np.float32)  # numba would compile the search anew for a plain 0
+        nearest[0] = search_one(series, width, stride, table, none, halves, none, codes, distances, size)
         return
     for t in range(0, patches, LANES):
         best = initial_best()

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_parts, jit
-from cometad.saving import Saved, Table, integers, kept, part, require_state
-from cometad.scoring.scores import Errors, Scores, StepScores, fuse, look_ahead, look_back, rank_into
+from cometad.saving import Table, integers, kept, part, require_state
+from cometad.scoring.scores import Errors, Scores, ScoringRun, StepScores, fuse, look_ahead, look_back, rank_into
 from cometad.scoring.signatures import Gathering, Signature, Signatures
 from cometad.views.sums import sum_rows
-from cometad.views.view import FittedView, WindowView, Writer
+from cometad.views.view import FittedView, WindowView, Writer, write_known
 
 if TYPE_CHECKING:
     from cometad.views.adaptation import LevelAdaptation
@@ -92,16 +92,11 @@ class Panel:
         return errors
 
     def _write(self, rows: Floats, first: int, errors: Floats) -> None:
-        if first >= self.context:
-            for v, (write, context) in enumerate(self._writers):
+        for v, (write, context) in enumerate(self._writers):
+            if first >= context:
                 write(rows, first - context, len(errors), False, errors, v)
-            return
-        for v, view in enumerate(self.views):  # near the start some errors are unknown
-            if isinstance(view, WindowView):
-                view.write_known(rows, first, False, errors, v)
-            else:
-                begin = max(first - view.context, 0)
-                errors[:, v] = view.errors(rows[begin:], first - begin)
+            else:  # near the start some errors are unknown
+                write_known(write, context, rows, first, False, errors, v)
 
     def covering(self, errors: Floats, start: int, stop: int) -> Floats:
         """The errors (time, view, variable) of the steps start..stop, each averaged over the spans that cover it.
@@ -127,7 +122,7 @@ class Panel:
 
 def _copy(view: FittedView, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
     """A `Writer` for the errors of a view that has none."""
-    out[:, v] = view.errors(rows[begin:], view.context)
+    out[-count:, v] = view.errors(rows[begin:], view.context)
 
 
 def lately(imputed: Flags, first: int, span: int) -> Flags:
@@ -248,7 +243,7 @@ def _clip_into(scaled: Floats32, rows: Floats) -> None:
             rows[t, i] = -CLIP if value < -CLIP else value
 
 
-class ViewsRun(Saved):
+class ViewsRun(ScoringRun):
     """Alert and ranking scores of readings that arrive in chunks of any size, in constant memory."""
 
     saved: ClassVar[Table] = {

@@ -28,7 +28,15 @@ class FittedPatterns(WindowView):
     def __init__(self, view: "Patterns", codes: Floats) -> None:
         self.codes, self.span = codes, codes.shape[2]
         self.context, self.width = self.span - 1, len(codes)
-        self.write = partial(_compare, *search_tables(codes), codes)
+        tables = (*search_tables(codes), codes)
+        self._write, self._write_one = partial(_compare, *tables), partial(_compare_one, *tables)
+
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        # Chosen here and not in a kernel, so that a fit does not compile what only a stream needs.
+        if count == 1:
+            self._write_one(rows, begin, expected, out, v)
+        else:
+            self._write(rows, begin, count, expected, out, v)
 
 
 @register("Patterns")
@@ -84,9 +92,6 @@ def _compare(
     v: int,
 ) -> None:
     """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
-    if patches == 1:
-        _compare_one(weights, halves, codes, rows, begin, expected, out[-1, v])
-        return
     width, count, length = codes.shape
     table = codes.ravel()
     series = np.empty(len(rows) - begin)
@@ -108,13 +113,13 @@ def _compare(
 
 @fused
 def _compare_one(
-    weights: Floats32, halves: Floats32, codes: Floats, rows: Floats, begin: int, expected: bool, out: Floats
+    weights: Floats32, halves: Floats32, codes: Floats, rows: Floats, begin: int, expected: bool, out: Floats, v: int
 ) -> None:
     """`_compare` for one patch, without an array for each variable."""
     width, count, length = codes.shape
     table, flat, half, padded = codes.ravel(), weights.ravel(), halves.ravel(), halves.shape[1]
     series, single, distances = np.empty(length), np.empty(length, np.float32), np.empty(padded, np.float32)
-    one = np.int64(1)
+    none, one = np.int64(0), np.int64(1)
     for i in range(width):
         for t in range(length):
             series[t] = single[t] = rows[begin + t, i]
@@ -122,6 +127,6 @@ def _compare_one(
         nearest = search_one(single, one, length, flat, place, half, i * padded, padded, distances, length)
         code = (i * count + nearest) * length
         if expected:
-            out[i] = table[code + length - 1]
+            out[-1, v, i] = table[code + length - 1]
         else:
-            out[i] = np.sqrt(squared_distance(series, 0, table, code, length) / length)
+            out[-1, v, i] = np.sqrt(squared_distance(series, none, table, code, length) / length)

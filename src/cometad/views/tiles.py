@@ -11,7 +11,8 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
-from numba.extending import models, register_model
+
+from cometad.compute import vector_type
 
 intrinsic: Any = extending.intrinsic  # untyped: the signature that callers see is not the one defined here
 
@@ -27,37 +28,9 @@ _VECTORS = {
 _CODES = ir.VectorType(_INT, LANES)
 
 
-class DoubleRow(types.Type):
-    """8 doubles."""
-
-
-class FloatRow(types.Type):
-    """16 floats."""
-
-
-class CodeRow(types.Type):
-    """16 codes."""
-
-
-@register_model(DoubleRow)
-class _DoubleRowModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTORS[types.float64])
-
-
-@register_model(FloatRow)
-class _FloatRowModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTORS[types.float32])
-
-
-@register_model(CodeRow)
-class _CodeRowModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _CODES)
-
-
-_double_row, _float_row, _code_row = DoubleRow("DoubleRow"), FloatRow("FloatRow"), CodeRow("CodeRow")
+_double_row = vector_type("DoubleRow", _VECTORS[types.float64])
+_float_row = vector_type("FloatRow", _VECTORS[types.float32])
+_code_row = vector_type("CodeRow", _CODES)
 _tile, _line = types.UniTuple(_double_row, ROWS), types.UniTuple(_double_row, 1)
 _lines = {types.float64: _line, types.float32: types.UniTuple(_float_row, 1)}
 _float_tile, _best = types.UniTuple(_float_row, ROWS), types.Tuple((_float_row, _code_row))

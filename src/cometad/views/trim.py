@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
-from cometad.compute import in_tasks, jit
+from cometad.compute import jit
 from cometad.errors import InputError, ParameterError
 from cometad.saving import counted, of_type, texts
 from cometad.scoring.scores import FLOOR, LEAST, smooth
 from cometad.series import Series
-from cometad.views.crossfit import CrossFitted, Fold, pieces, stretch_errors
+from cometad.views.crossfit import CrossFitted, Fold, by_folds, stretch_errors
 from cometad.views.view import View
 
 HIGH = 0.9  # the quantile of an error, or of a misfit, that counts as high but usual
@@ -42,29 +42,38 @@ class Stretch(NamedTuple):
 Times = tuple[np.datetime64, np.datetime64]  # of the first and the last reading of a stretch
 
 
-def find_misfits(
-    found: CrossFitted, views: Sequence[View], rows: Floats, usable: Flags, imputed: Flags | None, names: Sequence[str]
-) -> list[Stretch]:
-    """The stretches of scaled rows (time, variable) that do not fit the rest, by views that were not fitted on them."""
-    voters = np.flatnonzero([_varies(column) for column in rows.T])
-    voters = voters if len(voters) else np.arange(rows.shape[1])
+def find_misfits(found: CrossFitted, views: Sequence[View], names: Sequence[str]) -> list[Stretch]:
+    """The stretches of the series that do not fit the rest, by views that were not fitted on them."""
+    voters = np.flatnonzero([_varies(column) for column in found.rows.T])
+    voters = voters if len(voters) else np.arange(len(names))
     usual = _usual(found.sample)
-    marked = outliers(_smoothed(_scores(found, rows, usable, imputed, usual, voters)), usable)
-    if marked.sum() > MOST * usable.sum():
+    marked = outliers(_smoothed(_scores(found, usual, voters)), found.usable)
+    if marked.sum() > MOST * found.usable.sum():
         return []
     described = []
     for start, stop in stretches(marked):
-        misfits = np.concatenate(
-            [
-                _misfits(fold, rows, usable, imputed, usual, max(start, fold.start), min(stop, fold.stop))
-                for fold in found.folds
-                if start < fold.stop and fold.start < stop
-            ]
-        )
-        described.append(
-            Stretch(start, stop, *_described(misfits[:, :, voters], views, [names[int(i)] for i in voters]))
-        )
+        near = [fold for fold in found.folds if start < fold.stop and fold.start < stop]
+        parts = [_misfits(found, fold, usual, max(start, fold.start), min(stop, fold.stop)) for fold in near]
+        misfits = np.concatenate(parts)[:, :, voters]
+        described.append(Stretch(start, stop, *_described(misfits, views, [names[int(i)] for i in voters])))
     return described
+
+
+def _misfits(found: CrossFitted, fold: Fold, usual: Floats, start: int, stop: int) -> Floats:
+    """How many usual distances each averaged error of the steps start..stop is above its median."""
+    _, errors = stretch_errors(fold.views, found.rows, found.usable, found.imputed, start, stop)
+    misfits: Floats = np.nan_to_num(np.maximum((errors - usual[0]) / usual[1], 0.0))
+    return misfits
+
+
+def _scores(found: CrossFitted, usual: Floats, voters: Integers) -> Floats:
+    """The misfit (time,) of each step: the mean over views, then the power mean over the variables `voters`."""
+
+    def score(fold: Fold, start: int, stop: int) -> Floats:
+        _, errors = stretch_errors(fold.views, found.rows, found.usable, found.imputed, start, stop)
+        return _pool(errors, usual, voters)
+
+    return by_folds(found.folds, score)
 
 
 def _varies(column: Floats) -> bool:
@@ -83,35 +92,11 @@ def _usual(errors: Floats) -> Floats:
     return np.stack([middle, np.maximum(width, np.maximum(FLOOR * width.mean(axis=1, keepdims=True), LEAST))])
 
 
-def _misfits(
-    fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, start: int, stop: int
-) -> Floats:
-    """How many usual distances each averaged error of the steps start..stop is above its median."""
-    _, errors = stretch_errors(fold.views, rows, usable, imputed, start, stop)
-    misfits: Floats = np.nan_to_num(np.maximum((errors - usual[0]) / usual[1], 0.0))
-    return misfits
-
-
-def _scores(
-    found: CrossFitted, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, voters: Integers
-) -> Floats:
-    """The misfit (time,) of each step: the mean over views, then the power mean over the variables `voters`."""
-    scores, parts = np.empty(len(rows)), pieces(found.folds)
-
-    def score_part(k: int) -> None:
-        fold, start, stop = parts[k]
-        _, errors = stretch_errors(fold.views, rows, usable, imputed, start, stop)
-        _pool(errors, usual, voters, scores[start:stop])
-
-    in_tasks(score_part, len(parts))
-    return scores
-
-
 @jit
-def _pool(errors: Floats, usual: Floats, voters: Integers, scores: Floats) -> None:
-    """Set `scores` (time,) to the misfits of errors (time, view, variable)."""
+def _pool(errors: Floats, usual: Floats, voters: Integers) -> Floats:
+    """The misfits (time,) of errors (time, view, variable)."""
     steps, views, width = errors.shape
-    summed = np.empty(width)
+    scores, summed = np.empty(steps), np.empty(width)
     for t in range(steps):
         summed[:] = 0.0
         for v in range(views):
@@ -122,6 +107,7 @@ def _pool(errors: Floats, usual: Floats, voters: Integers, scores: Floats) -> No
         for i in voters:
             total += (summed[i] / views) ** POOLING
         scores[t] = (total / len(voters)) ** (1 / POOLING)
+    return scores
 
 
 def _smoothed(scores: Floats) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.errors import InputError
-from cometad.saving import Table, loaded, saved_state
+from cometad.saving import Declared, loaded
 
 # (rows, begin, count, expected, out, v) sets out[-count:, v] (time, view, variable) to the errors of the last `count`
 # of contiguous rows (time, variable), or to what was expected. Their windows begin at the rows begin, begin + 1, ...
@@ -59,7 +59,7 @@ class View(Protocol):
         """The fitted view with a state."""
 
 
-class WindowView:
+class WindowView(Declared):
     """A fitted view that compares windows, each `context` rows and the time step after them.
 
     It writes into an array that all views share: for a single reading, copies would take longer than the arithmetic.
@@ -69,19 +69,6 @@ class WindowView:
     span: int
     write: Writer
     mixes_variables = True
-    saved: ClassVar[Table]
-
-    def state(self) -> Mapping[str, Array]:
-        return saved_state(self, self.saved)
-
-    def write_known(self, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
-        """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""
-        begin, count = first - self.context, len(out)
-        if begin < 0:
-            out[:-begin, v] = np.nan
-            begin, count = 0, count + begin
-        if count > 0:
-            self.write(rows, begin, count, expected, out, v)
 
     def errors(self, rows: Floats, first: int) -> Floats:
         return self._alone(rows, first, expected=False)
@@ -91,8 +78,18 @@ class WindowView:
 
     def _alone(self, rows: Floats, first: int, expected: bool) -> Floats:
         out = np.empty((len(rows) - first, 1, rows.shape[1]))
-        self.write_known(np.ascontiguousarray(rows), first, expected, out, 0)
+        write_known(self.write, self.context, np.ascontiguousarray(rows), first, expected, out, 0)
         return out[:, 0]
+
+
+def write_known(write: Writer, context: int, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
+    """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""
+    begin, count = first - context, len(out)
+    if begin < 0:
+        out[:-begin, v] = np.nan
+        begin, count = 0, count + begin
+    if count > 0:
+        write(rows, begin, count, expected, out, v)
 
 
 class SavedView:

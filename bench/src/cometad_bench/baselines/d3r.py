@@ -283,7 +283,7 @@ class D3r(DeepBaseline):
     (600,)
     """
 
-    saved: ClassVar[Table] = {**DeepBaseline.saved, **arrays(timed_=(1,), dtype=np.bool_)}
+    saved: ClassVar[Table] = {**arrays(timed_=(1,), dtype=np.bool_), **DeepBaseline.saved}
 
     schedule: Schedule = Halving(30, learning_rate=1e-4)
     weight_decay: float = 1e-4

@@ -6,7 +6,7 @@ Below it, how much memory a network needs, estimated before any is allocated, an
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cometad.arrays import Array, Floats, Floats32
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import Baseline
 from cometad.data.network_windows import cut, learnable, training_rows, window_starts
 from cometad.errors import ParameterError
 from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.loop import seeded
 from cometad.network.schedules import Converging, Halving, Schedule
-from cometad.network.state import restored_network, to_arrays
+from cometad.network.state import weights
 from cometad.progress import show_progress
 from cometad.saving import Table, arrays, require_state
 from cometad.series import Series
@@ -68,7 +68,10 @@ class DeepBaseline(Baseline):
     held-out part is shorter than a window, training runs to the end of the schedule.
     """
 
-    saved: ClassVar[Table] = arrays(window_bytes_=(1,), dtype=np.int64)
+    saved: ClassVar[Table] = {
+        **arrays(window_bytes_=(1,), dtype=np.int64),
+        "network": weights("network_", lambda own: own._network(own.n_features_in_).eval()),
+    }
 
     window: int = 100
     window_stride: int = 50
@@ -182,16 +185,8 @@ class DeepBaseline(Baseline):
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, Array]:
-        return super()._state() | to_arrays(self.network_)
-
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        super()._take_state(state)
+    def _check_state(self) -> None:
         require_state(self.window_bytes_[0] > 0, "its array 'window_bytes_' is not positive")
-        for name in ("layers", "blocks"):  # each has arrays: a file cannot ask for more than it holds
-            require_state(getattr(self, name, 0) <= len(state), f"it has fewer {name} than its parameters say")
-        self.network_ = restored_network(lambda: self._network(self.n_features_in_), state, self.device)
-        self.network_.eval()
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -6,54 +6,80 @@ A figure is None where it is undefined: a phase without faults, or the logarithm
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+import time
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats
-from cometad.datasets.synthetic import Fault
-from cometad.live.stream import Stream
+from cometad.datasets.dataset import Dataset
+from cometad.datasets.synthetic import Fault, synthetic_plant
+from cometad.detector import Detector
 from cometad.metrics import auc_pr, auc_roc
-from cometad_bench.datasets.drift import DRIFTS, PHASES, Controlled
-from cometad_bench.trial import common_threshold
+from cometad_bench.datasets.drift import DRIFTS, PHASES, Controlled, controlled_series, split_normal
+from cometad_bench.experiments import PLANT, Arm
+from cometad_bench.results import Record
+from cometad_bench.trial import Fitting, Measure, Measured, common_threshold, costs
 
 Figures = dict[str, Any]
 RULE = ("alert_scores", "thresholds")  # what a stream says about its own threshold rule, besides the flags
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a series is changed; the fields are parameters of `controlled_series`."""
-
-    drift: str
-    strength: float = 1.0
-    contamination: float = 0.0
-
-
+READINGS = {"short": 8_000, "long": 60_000}  # normal readings that a plant's controlled series is built from
 CONTAMINATIONS = (0.0, 0.01, 0.05, 0.1, 0.3)
 EVERYWHERE = (0.0, 0.05)  # contaminations that every drift is run with
 CONTAMINATED = ("none", "offset")  # drifts that are run with every contamination
 
-SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(drift, contamination=share)
-    for drift in DRIFTS
-    for share in (CONTAMINATIONS if drift in CONTAMINATED else EVERYWHERE)
-)
+
+def settings_of(entity: str) -> list[dict[str, Any]]:
+    """Return parameters of `controlled_series`, one set for each trial; the long stream gets four basic ones."""
+    shares = {drift: CONTAMINATIONS if drift in CONTAMINATED else EVERYWHERE for drift in DRIFTS}
+    if entity == "long":
+        shares = dict.fromkeys(CONTAMINATED, (0.0, 0.3))
+    return [{"drift": drift, "strength": 1.0, "contamination": share} for drift, own in shares.items() for share in own]
 
 
-class AdaptiveStreaming(Protocol):
-    """A fitted detector that streams with an adaptation of the caller's choice."""
+def plants() -> list[Dataset]:
+    """Return synthetic plants without drift or faults, for a short and for a long stream."""
+    both = []
+    for entity, rows in READINGS.items():
+        plant = synthetic_plant(train_rows=12_000, test_rows=rows, drift=0.0, faults_per_kind=0)
+        both.append(replace(plant.as_dataset(), name=PLANT, entity=entity))
+    return both
 
-    without_adaptation: Any
-    decision_scores_: Floats
 
-    def stream(self, snapshot: bytes | None = None, *, adaptation: Any = None) -> Stream:
-        """Return a stream that starts from the fitted state."""
+def drift(dataset: Dataset, device: str) -> Measure:
+    """One fitted detector scores many controlled series, adapting and as fitted."""
+    # The readings to fit on, and those that controlled series are built from; both are normal.
+    parts = (dataset.train, dataset.test) if dataset.name == PLANT else split_normal(dataset.train)
+    fitting = Fitting(replace(dataset, train=parts[0]), device)
+    fitted: dict[str, tuple[Detector, float]] = {}  # a detector serves all settings
+
+    def trial(arm: Arm, plan: Record) -> Measured:
+        if arm.name not in fitted:
+            fitted[arm.name] = fitting(arm, plan["seed"])
+        detector, seconds = fitted[arm.name]
+        series = controlled_series(*parts, **plan["setting"], align=getattr(detector, "window", 1), seed=plan["seed"])
+        started = time.monotonic()
+        adapting, fixed = both_ways(detector, series)
+        return costs(detector, seconds, time.monotonic() - started) | {
+            "adapting": adapting,
+            "fixed": fixed,
+            "moved": compare(adapting, fixed),
+        }
+
+    return trial
 
 
-def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Any = None) -> Figures:
+def both_ways(detector: Any, series: Controlled) -> tuple[Figures, Figures]:
+    """Return the figures of a detector adapting and as fitted; they are the same if it cannot adapt."""
+    if detector.can_stream and detector.can_adapt:
+        return measure(detector, series), measure(detector, series, detector.without_adaptation)
+    scores = detector.decision_function(series.values)
+    return (outcome(series, scores, common_threshold(detector.decision_scores_)),) * 2
+
+
+def measure(detector: Any, series: Controlled, adaptation: Any = None) -> Figures:
     """Score a controlled series and return the figures, ready for JSON; None uses the detector's own adaptation.
 
     For each phase: both areas, the median score of normal readings, and the shares of normal readings (false alarms)
@@ -93,49 +119,40 @@ def own_rule(series: Controlled, flags: NDArray[np.bool_], unmoved: NDArray[np.b
 
 
 def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0, rolled_back: int = 0) -> Figures:
-    phases = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
+    # A threshold of 0 or less cannot be a unit: for some detectors, 0 is the median training score.
+    unit = threshold if threshold > 0 else None
+
+    def multiple(score: np.floating[Any]) -> float | None:
+        return None if unit is None else float(score) / unit
+
+    normal = {name: scores[start:stop][~series.labels[start:stop]] for name, (start, stop) in series.phases.items()}
+
+    def phase(name: str) -> Figures:
+        at = slice(*series.phases[name])
+        labels, own = series.labels[at], scores[at]
+        both = labels.any() and not labels.all()
+        return {
+            "auc_roc": auc_roc(labels, own) if both else None,
+            "auc_pr": auc_pr(labels, own) if both else None,
+            "normal_score": multiple(np.median(normal[name])),
+            "false_alarms": float((normal[name] > threshold).mean()),
+            "found": float((own[labels] > threshold).mean()) if both else None,
+        }
+
+    def probe(name: str, fault: Fault) -> Figures:
+        """The mean score of a fault, and its rank among the normal readings."""
+        score = scores[fault.start : fault.stop].mean()
+        return {"score": multiple(score), "rank": float((normal[name] < score).mean())}
+
     return {
         "threshold": threshold,
-        "phases": {name: phase.figures() for name, phase in phases.items()},
+        "phases": {name: phase(name) for name in PHASES},
         "probes": {
-            before.kind: {"before": phases["before"].probe(before), "after": phases["after"].probe(after)}
-            for before, after in series.probes
+            one.kind: {"before": probe("before", one), "after": probe("after", two)} for one, two in series.probes
         },
         "steps": steps,
         "rolled_back": rolled_back,
     }
-
-
-class _Phase(NamedTuple):
-    start: int
-    labels: NDArray[np.bool_]  # (time,)
-    scores: Floats  # (time,)
-    threshold: float
-
-    @classmethod
-    def of(cls, series: Controlled, scores: Floats, threshold: float, name: str) -> "_Phase":
-        start, stop = series.phases[name]
-        return cls(start, series.labels[start:stop], scores[start:stop], threshold)
-
-    def figures(self) -> Figures:
-        both = self.labels.any() and not self.labels.all()
-        above = self.scores > self.threshold
-        return {
-            "auc_roc": auc_roc(self.labels, self.scores) if both else None,
-            "auc_pr": auc_pr(self.labels, self.scores) if both else None,
-            "normal_score": self._multiple(np.median(self.scores[~self.labels])),
-            "false_alarms": float(above[~self.labels].mean()),
-            "found": float(above[self.labels].mean()) if both else None,
-        }
-
-    def probe(self, fault: Fault) -> Figures:
-        """Return the mean score of a fault, and its rank among the normal readings."""
-        score = self.scores[fault.start - self.start : fault.stop - self.start].mean()
-        return {"score": self._multiple(score), "rank": float((self.scores[~self.labels] < score).mean())}
-
-    def _multiple(self, score: np.floating[Any]) -> float | None:
-        # A threshold of 0 or less cannot be a unit: for some detectors, 0 is the median training score.
-        return float(score) / self.threshold if self.threshold > 0 else None
 
 
 def compare(adapting: Figures, fixed: Figures) -> Figures:
@@ -145,7 +162,10 @@ def compare(adapting: Figures, fixed: Figures) -> Figures:
     how far the score in `after` moved: as the logarithm of the ratio, and as a difference in units of the threshold.
     """
     return {
-        "phases": {name: _subtract(phase, fixed["phases"][name]) for name, phase in adapting["phases"].items()},
+        "phases": {
+            name: {figure: _difference(value, fixed["phases"][name][figure]) for figure, value in phase.items()}
+            for name, phase in adapting["phases"].items()
+        },
         "probes": {
             kind: _moved(probe["after"]["score"], fixed["probes"][kind]["after"]["score"])
             for kind, probe in adapting["probes"].items()
@@ -154,17 +174,10 @@ def compare(adapting: Figures, fixed: Figures) -> Figures:
     }
 
 
-def _subtract(adapting: Figures, fixed: Figures) -> Figures:
-    return {name: _difference(value, fixed[name]) for name, value in adapting.items()}
-
-
-def _moved(adapting: float | None, fixed: float | None) -> Figures:
-    return {"log_ratio": _log_ratio(adapting, fixed), "difference": _difference(adapting, fixed)}
-
-
 def _difference(adapting: float | None, fixed: float | None) -> float | None:
     return None if adapting is None or fixed is None else adapting - fixed
 
 
-def _log_ratio(adapting: float | None, fixed: float | None) -> float | None:
-    return None if adapting is None or fixed is None or min(adapting, fixed) <= 0 else math.log(adapting / fixed)
+def _moved(adapting: float | None, fixed: float | None) -> Figures:
+    ratio = None if adapting is None or fixed is None or min(adapting, fixed) <= 0 else math.log(adapting / fixed)
+    return {"log_ratio": ratio, "difference": _difference(adapting, fixed)}

@@ -5,11 +5,16 @@ import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from cometad.connect.address import Option
+from cometad.connect.address import one_of
 from cometad.connect.contract import Lost
 from cometad.connect.out.message import EventMessage
 from cometad.connect.out.notifier import Destination, Notifier, Rejected
 from cometad.errors import ParameterError, needs_extra
+
+kafka: Any = needs_extra("confluent_kafka", "connect")
+nats: Any = needs_extra("nats", "connect")
+js_errors: Any = needs_extra("nats.js.errors", "connect")
+paho: Any = needs_extra("paho.mqtt.client", "connect")
 
 STREAM = "{stream}"  # in a topic, the name of the stream
 
@@ -43,13 +48,14 @@ class TopicNotifier(Notifier):
         self.password = self.address.password
 
     async def send(self, messages: Sequence[EventMessage]) -> None:
-        body_of, topic = self.destination.body_of, self._topic
-        await self.publish(
-            [TopicMessage(one.id, topic.replace(STREAM, one.stream), one.stream, body_of(one)) for one in messages]
-        )
+        found = [(one, self._topic.replace(STREAM, one.stream), self.destination.body_of(one)) for one in messages]
+        await self.publish([TopicMessage(one.id, topic, one.stream, body) for one, topic, body in found])
 
     async def publish(self, messages: Sequence[TopicMessage]) -> None:
         """Publish messages; returns once the broker has accepted all of them."""
+        await asyncio.to_thread(self._publish, messages)
+
+    def _publish(self, messages: Sequence[TopicMessage]) -> None:
         raise NotImplementedError
 
 
@@ -66,13 +72,9 @@ class MqttTopic(TopicNotifier):
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
-        self._mqtt: Any = needs_extra("paho.mqtt.client", "connect")
-        self._protocol = self._mqtt.MQTTv5
+        self._protocol = paho.MQTTv5
         self._client: Any = None
         self._refused: dict[int, str] = {}  # message: reason
-
-    async def publish(self, messages: Sequence[TopicMessage]) -> None:
-        await asyncio.to_thread(self._publish, messages)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._drop)
@@ -97,7 +99,7 @@ class MqttTopic(TopicNotifier):
             )
 
     def _connect(self) -> None:
-        client = self._mqtt.Client(self._mqtt.CallbackAPIVersion.VERSION2, protocol=self._protocol)
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=self._protocol)
         if self.address.username is not None:
             client.username_pw_set(self.address.username, self.password)
         if self.address.scheme == "mqtts":
@@ -126,15 +128,15 @@ class MqttTopic(TopicNotifier):
         self._drop()
         reason = answers[0] if answers else "no answer"
         if reason == self.OLDER:
-            self._protocol = self._mqtt.MQTTv311
+            self._protocol = paho.MQTTv311
         if reason in self.PERSON:
             raise Rejected(f"{self.who} refused the connection: {reason}. Check its user and password_variable.")
         raise Lost(f"{self.who} at {self.destination.shown} did not accept the connection: {reason}.")
 
     def _extras(self, message: str) -> dict[str, Any]:
-        if self._protocol != self._mqtt.MQTTv5:
+        if self._protocol != paho.MQTTv5:
             return {}
-        found = self._mqtt.Properties(self._mqtt.PacketTypes.PUBLISH)
+        found = paho.Properties(paho.PacketTypes.PUBLISH)
         found.UserProperty = ("id", message)
         return {"properties": found}
 
@@ -154,8 +156,6 @@ class NatsTopic(TopicNotifier):
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
-        self._nats: Any = needs_extra("nats", "connect")
-        self._errors: Any = needs_extra("nats.js.errors", "connect")
         self._connection: Any = None
 
     async def publish(self, messages: Sequence[TopicMessage]) -> None:
@@ -165,13 +165,13 @@ class NatsTopic(TopicNotifier):
         for one in messages:
             try:
                 await jetstream.publish(one.topic, one.body, timeout=timeout, headers={"Nats-Msg-Id": one.id})
-            except self._errors.NoStreamResponseError as error:
+            except js_errors.NoStreamResponseError as error:
                 raise Rejected(
                     f"{self.who} has no JetStream stream for the subject {one.topic!r}. Create one."
                 ) from error
-            except (self._errors.APIError, self._nats.errors.MaxPayloadError, ValueError) as error:
+            except (js_errors.APIError, nats.errors.MaxPayloadError, ValueError) as error:
                 raise Rejected(f"{self.who} refused a message: {_words(error)}.") from error
-            except (self._nats.errors.Error, OSError, TimeoutError) as error:
+            except (nats.errors.Error, OSError) as error:
                 await self.close()
                 raise self.interrupted(_words(error)) from error
 
@@ -179,9 +179,10 @@ class NatsTopic(TopicNotifier):
         said: list[Exception] = []
 
         async def hear(error: Exception) -> None:
-            said[:] = [*said[:9], error]  # `publish` raises later errors too
+            if not said:  # `publish` raises later errors too
+                said.append(error)
 
-        client = self._nats.NATS()
+        client = nats.NATS()
         try:
             await client.connect(
                 f"nats://{self.address.host}:{self.address.port(self.PORT)}",
@@ -193,7 +194,7 @@ class NatsTopic(TopicNotifier):
                 reconnect_time_wait=0.1,
                 error_cb=hear,
             )
-        except (self._nats.errors.Error, OSError, TimeoutError) as error:
+        except (nats.errors.Error, OSError) as error:
             await client.close()
             problem = _words(said[0] if said else error)
             if "authorization" in problem.lower():
@@ -213,19 +214,15 @@ def _words(error: Exception) -> str:
     return " ".join(str(error).split()).removeprefix("nats: ").rstrip(".") or type(error).__name__
 
 
-def _security(text: str) -> str:
-    if text not in ("plaintext", "ssl"):
-        raise ParameterError(f"The option security must be plaintext or ssl. Got {text!r} instead.")
-    return text
-
-
 class KafkaTopic(TopicNotifier):
     """A Kafka topic, keyed by stream name: all replicas acknowledge each message, and the producer is idempotent.
 
     `?security=ssl` in the URL enables TLS; with a user, it logs in by SASL PLAIN.
     """
 
-    OPTIONS: ClassVar = {"security": Option("plaintext", _security)}
+    OPTIONS: ClassVar = {
+        "security": one_of(("plaintext", "ssl"), "The option security must be plaintext or ssl. Got {} instead.")
+    }
     WRONG = "+#*>/ \t\r\n\0{}"
     PORT = 9092
     REFUSALS = (
@@ -241,7 +238,6 @@ class KafkaTopic(TopicNotifier):
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
-        self._kafka: Any = needs_extra("confluent_kafka", "connect")
         address, security = self.address, self.options["security"]
         self._settings: dict[str, Any] = {
             "bootstrap.servers": f"{address.host}:{address.port(self.PORT)}",
@@ -257,33 +253,26 @@ class KafkaTopic(TopicNotifier):
         self._producer: Any = None
         self._problem = ""  # the client's last error
 
-    async def publish(self, messages: Sequence[TopicMessage]) -> None:
-        await asyncio.to_thread(self._publish, messages)
-
     async def close(self) -> None:
         self._producer = None
 
     def _publish(self, messages: Sequence[TopicMessage]) -> None:
         errors = list[Any]()
-
-        def done(error: Any, _: Any) -> None:
-            if error is not None:
-                errors.append(error)
-
         try:
             if self._producer is None:
-                self._producer = self._kafka.Producer({**self._settings})
+                self._producer = kafka.Producer({**self._settings})
             for one in messages:
-                headers = [("id", one.id.encode())]
-                self._producer.produce(one.topic, one.body, key=one.key, headers=headers, on_delivery=done)
-        except (self._kafka.KafkaException, BufferError) as error:
+                told = {"headers": [("id", one.id.encode())], "on_delivery": lambda error, _: errors.append(error)}
+                self._producer.produce(one.topic, one.body, key=one.key, **told)
+        except (kafka.KafkaException, BufferError) as error:
             raise Rejected(f"{self.who} does not accept messages: {error}. Check its url.") from error
         left = self._producer.flush(self.destination.timeout + 1)
         if left:  # they must not arrive after later messages
             self._producer.purge()
             self._producer.flush(1)
-        if left or errors:
-            raise self._failure(errors)
+        failed = [error for error in errors if error is not None]
+        if left or failed:
+            raise self._failure(failed)
 
     def _said(self, error: Any) -> None:
         self._problem = str(error.str()).rstrip(".")
