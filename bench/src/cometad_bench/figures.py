@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
 from cometad_bench.experiments import REFERENCES
-from cometad_bench.frame import COVERS_ALL, Ranked, detectors, mean, mean_over_seeds
+from cometad_bench.frame import COVERS_ALL, ArmRanks, detectors, mean, mean_over_seeds
 from cometad_bench.statistics import cliques, critical_difference, friedman
 
 FONT = 8.5
@@ -55,7 +55,7 @@ def plot_critical_difference(
     axes.axis("off")
 
 
-def save_critical_difference(path: str | os.PathLike[str], found: Ranked, title: str) -> None:
+def save_critical_difference(path: str | os.PathLike[str], found: ArmRanks, title: str) -> None:
     """Write the critical-difference diagram of arms; `title` says by what they were ranked, over what."""
     blocks, ranks, _ = found
     difference = critical_difference(len(ranks), len(blocks))

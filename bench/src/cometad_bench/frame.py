@@ -179,7 +179,7 @@ def twins(frame: pl.DataFrame, first: str = "") -> dict[str, str]:
     return {arm: twin for arm in order if (twin := with_them.setdefault(trials[arm], arm)) != arm}
 
 
-class Ranked(NamedTuple):
+class ArmRanks(NamedTuple):
     """Arms ranked over the datasets or entities that they all cover; twins count as one arm."""
 
     blocks: pl.DataFrame  # without twins
@@ -187,13 +187,13 @@ class Ranked(NamedTuple):
     twins: dict[str, str]
 
 
-def ranked(frame: pl.DataFrame, metric: str, over: str, first: str = "") -> Ranked:
+def ranked(frame: pl.DataFrame, metric: str, over: str, first: str = "") -> ArmRanks:
     same = twins(frame, first)
     found = blocks(frame, metric, over).drop(list(same), strict=False)
     arms = arms_of(found)
     if len(found) < 2 or len(arms) < 2:
-        return Ranked(found, {}, same)
-    return Ranked(found, dict(zip(arms, mean_ranks(found.select(arms).to_numpy()).tolist(), strict=True)), same)
+        return ArmRanks(found, {}, same)
+    return ArmRanks(found, dict(zip(arms, mean_ranks(found.select(arms).to_numpy()).tolist(), strict=True)), same)
 
 
 def lacking(frame: pl.DataFrame, has: pl.Expr) -> str:

@@ -18,7 +18,7 @@ from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 MOST_BYTES = 200e6  # of one export
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
@@ -43,7 +43,7 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
 
 def events_of(
     store: Store,
-    streams: Streams,
+    streams: StoredStreams,
     stream: LiveStream | None,
     state: str | None,
     level: str | None,
@@ -70,7 +70,7 @@ def events_of(
     return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
 
 
-def similar_events(connection: Connection, streams: Streams, stream: LiveStream, row: Any) -> list[Similar]:
+def similar_events(connection: Connection, streams: StoredStreams, stream: LiveStream, row: Any) -> list[Similar]:
     """Events of streams with the same variables that looked alike, by the angle between their profiles."""
     table = schema.events
     variables = schema.detectors.c.variables == json.dumps(list(stream.layout.names))
@@ -137,10 +137,8 @@ def check_size(connection: Connection, table: Table, stream_id: int, start: floa
 
 
 def _frame(rows: HistoryRows, names: list[str]) -> pl.DataFrame:
-    times = pl.Series("time", (rows.ats * 1e6).round().astype("int64")).cast(pl.Datetime("us", "UTC"))
-    cells = rows.cells.reshape(len(rows.ats), len(names))
-    frame = pl.DataFrame({name: cells[:, i] for i, name in enumerate(names)})
-    if "anomaly" in frame.columns and names == list(SCORE_COLUMNS):
+    times = pl.Series("time_utc" if "time" in names else "time", (rows.ats * 1e6).round().astype("int64"))
+    frame = pl.DataFrame(rows.cells.reshape(len(rows.ats), len(names)), schema=names, orient="row")
+    if names == list(SCORE_COLUMNS):
         frame = frame.with_columns(pl.col("anomaly").cast(pl.Int8))
-    clash = "time" in names
-    return frame.insert_column(0, times.alias("time_utc") if clash else times)
+    return frame.insert_column(0, times.cast(pl.Datetime("us", "UTC")))

@@ -28,7 +28,7 @@ from cometad.serve.live_stream import LiveStream
 from cometad.serve.regular import RegularWork
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store, storage_errors
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 LOCKS = 0x636F6D65  # "come": the class of our locks in PostgreSQL
 BEAT = 2.0  # seconds between heartbeats
@@ -121,7 +121,7 @@ class Members:
 
 
 class SharedMembers(Members):
-    def __init__(self, store: Store, streams: Streams) -> None:
+    def __init__(self, store: Store, streams: StoredStreams) -> None:
         self._store, self._streams = store, streams
         self.write = self._fenced_write
         self._name = f"{socket.gethostname()}:{os.getpid()}"

@@ -30,7 +30,7 @@ from cometad.serve.regular import paced
 from cometad.serve.scorer import GivenVerdict, LiveScorer, Stored
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import StorageError, Store
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.watching import Figures
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
@@ -75,7 +75,7 @@ class Recorder:
     def __init__(
         self,
         store: Store,
-        streams: Streams,
+        streams: StoredStreams,
         members: Members,
         scorer: LiveScorer,
         outbox: Outbox,

@@ -33,7 +33,7 @@ from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import Store
 from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
 from cometad.serve.watching import Figures, Listeners
@@ -56,7 +56,7 @@ class Service:
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
         self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
-        self.streams = Streams(self.store, self.detectors)
+        self.streams = StoredStreams(self.store, self.detectors)
         shared = None if self.store.is_sqlite else SharedMembers(self.store, self.streams)
         self.members = shared or Members(self.store)
         self.notifications = Notifications(

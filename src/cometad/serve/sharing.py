@@ -10,7 +10,7 @@ from cometad.serve.members import SharedMembers
 from cometad.serve.recorder import Recorder
 from cometad.serve.regular import RegularWork, paced
 from cometad.serve.scorer import LiveScorer
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 LEFT_FOR = 10.0  # seconds until the streams of a dead process are finished, unless new readings arrive
 TRIES = 100  # to release a stream while readings arrive
@@ -18,7 +18,7 @@ TICK = 2.0  # seconds
 
 
 class StreamSharing(RegularWork):
-    def __init__(self, streams: Streams, members: SharedMembers, recorder: Recorder, scorer: LiveScorer) -> None:
+    def __init__(self, streams: StoredStreams, members: SharedMembers, recorder: Recorder, scorer: LiveScorer) -> None:
         self._streams, self._members, self._recorder, self._scorer = streams, members, recorder, scorer
         self._orphans: dict[str, float] = {}  # when a stream was found without a process
         # Not the heartbeat thread: this one waits for the scorer, and a process without heartbeat is declared dead.

@@ -35,7 +35,7 @@ _FACTS = ("first_seq", "first_step", "first_event", "paused", "reason", "epoch")
 _log = structlog.get_logger("cometad.serve")
 
 
-class Streams(dict[str, LiveStream]):
+class StoredStreams(dict[str, LiveStream]):
     """The streams of this process by name; `add` and `drop` are called while no transaction of the recorder runs."""
 
     def __init__(self, store: Store, detectors: StoredDetectors) -> None:
@@ -72,7 +72,7 @@ class Streams(dict[str, LiveStream]):
         stream = self._released.get(row.id)
         if stream is None or (row.owner is None and row.epoch == stream.row.epoch):
             return stream
-        del self._released[row.id]
+        self._released.pop(row.id, None)
         return None
 
     # -- as they are stored -----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from cometad.serve.models import DeliveryState, EventSummary, Explained, Variabl
 from cometad.serve.settings import NotifySettings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 KEEP_DAYS = 30  # finished rows
 LOOKED_AT = 1000  # waiting rows per query
@@ -41,7 +41,7 @@ class Outbox:
         self,
         store: Store,
         receivers: Sequence[NotifySettings],
-        streams: Streams,
+        streams: StoredStreams,
         in_charge: Callable[[Collection[int]], Collection[int]],
         url: str,
     ) -> None:

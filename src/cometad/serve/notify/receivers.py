@@ -30,7 +30,7 @@ from cometad.serve.scorer import FreshScores
 from cometad.serve.settings import NotifySettings, Settings, address
 from cometad.serve.storage.store import StorageError, Store
 from cometad.serve.stored_detectors import Missing
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.watching import Figures
 
 LONGEST_WAIT = 300.0  # seconds until a failed receiver of events is retried
@@ -327,7 +327,7 @@ class Notifications:
         store: Store,
         settings: Settings,
         notifiers: dict[str, Notifier],
-        streams: Streams,
+        streams: StoredStreams,
         figures: Figures,
         in_charge: Callable[[Collection[int]], Collection[int]],
     ) -> None:
