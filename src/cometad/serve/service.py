@@ -35,7 +35,7 @@ from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
 from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
-from cometad.serve.watching import Figures, Listeners
+from cometad.serve.watching import Figures, Listeners, service_gauges
 
 # Tables with rows of a stream, deleted with it.
 OWNED = (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts, schema.deliveries)
@@ -71,7 +71,7 @@ class Service:
         self.watchers = self.scorer.watchers
         self.watchers += [self.figures.scored, self.listeners.scored]
         self.watchers += [copies.add for copies in self.notifications.copies]
-        self.figures.watch(self._gauges, self._streams_shown)
+        self.figures.watch(lambda: service_gauges(self._gauges(), self._streams_shown()))
         self.ready = self._started = False
 
     # -- life -------------------------------------------------------------------------------------------------------
