@@ -24,9 +24,8 @@ from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
 from cometad.fleet.split import DATA, Segments, by_entity, rows_of, split_table
-from cometad.frames import refuse_text
 from cometad.progress import show_progress
-from cometad.series import Series, as_series, together
+from cometad.series import Series, as_series, refuse_text, together
 
 UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # folder name that Hive, Spark and pyarrow use for a missing value
 
