@@ -25,7 +25,7 @@ def test_readings_may_name_their_stream_and_everything_is_acknowledged(nats_serv
         until(lambda: connection.set_aside == 1)
     (found,) = rejected(service.store, "broker", 10)
     assert found.stream == "b"
-    assert found.place.endswith(".x")
+    assert found.where.endswith(".x")
 
     def waiting():
         infos = nats_server.do(lambda js: js.consumers_info("NAMED"))

