@@ -62,7 +62,14 @@ def scores():
 def copied(tmp_path):
     """A copy of the kernels alone, in a package with the same name, and the environment to use it and its own cache."""
     package, copy = Path(cometad.__file__).parent, tmp_path / "cometad"
-    for name in ("compute.py", "errors.py", "arrays.py", "network/fast/lanes.py", "network/fast/kernels.py"):
+    for name in (
+        "compute.py",
+        "errors.py",
+        "arrays.py",
+        "intrinsics.py",
+        "network/fast/lanes.py",
+        "network/fast/kernels.py",
+    ):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(package / name, copy / name)
     for folder in (".", "network", "network/fast"):
@@ -100,7 +107,7 @@ def test_editing_a_file_beside_a_kernel_recompiles_it(copied):
 
     lanes = copy / "network/fast/lanes.py"
     before = lanes.read_text()
-    after = before.replace("_emits(_fused)", "_emits(lambda builder, left, right, _: builder.fsub(left, right))")
+    after = before.replace("emits(fma)", "emits(lambda builder, left, right, _: builder.fsub(left, right))")
     assert after != before
     lanes.write_text(after)
     assert python(KERNELS, **environment)[0].tolist() == [-1.0] * 16

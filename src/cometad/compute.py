@@ -21,10 +21,8 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba import types
 from numba.core import event
 from numba.core.caching import FunctionCache
-from numba.extending import models, register_model
 from threadpoolctl import threadpool_limits
 
 from cometad.errors import ParameterError
@@ -64,7 +62,7 @@ def _compiled(function: F, fastmath: Any) -> F:
 
 
 class _FolderCache(FunctionCache):
-    """numba's cache on disk, invalidated by a change to any source file in the function's folder.
+    """numba's cache on disk, invalidated by a change to any source file in the function's folder or to intrinsics.py.
 
     numba itself checks only the file that defines the function. After an edit to a file that it imports from, such as
     the vector instructions in lanes.py, numba would load stale machine code.
@@ -78,20 +76,9 @@ class _FolderCache(FunctionCache):
 
 @cache
 def _fingerprint(folder: Path) -> str:
-    sources = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in sorted(folder.glob("*.py")))
+    paths = [*sorted(folder.glob("*.py")), Path(__file__).with_name("intrinsics.py")]
+    sources = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths)
     return hashlib.sha256(sources).hexdigest()
-
-
-def vector_type(name: str, vector: Any) -> Any:
-    """A numba type for values that are vectors of LLVM, which intrinsics return."""
-    kind = type(name, (types.Type,), {})
-
-    @register_model(kind)
-    class VectorModel(models.PrimitiveModel):
-        def __init__(self, manager: Any, kind: Any) -> None:
-            super().__init__(manager, kind, vector)  # type: ignore[no-untyped-call]
-
-    return kind(name)
 
 
 class _CompileAnnouncer(event.Listener):

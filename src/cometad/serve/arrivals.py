@@ -60,7 +60,7 @@ def _all_new(batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, receiv
         return None
     dates = copy(arrivals.dates)
     try:
-        ats: list[Any] = dates.seconds_of_many(batch.times, batch.lines)
+        ats: list[Any] = list(map(dates.seconds, batch.times, batch.lines))
     except InputError:
         return None
     before = -np.inf if arrivals.last_at is None else arrivals.last_at

@@ -70,12 +70,13 @@ def events_of(
     return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
 
 
-def similar_events(connection: Connection, streams: StoredStreams, stream: LiveStream, row: Any) -> list[Similar]:
+def similar_events(connection: Connection, stream: LiveStream, row: Any) -> list[Similar]:
     """Events of streams with the same variables that looked alike, by the angle between their profiles."""
     table = schema.events
     variables = schema.detectors.c.variables == json.dumps(list(stream.layout.names))
     detectors = set(connection.execute(select(schema.detectors.c.name).where(variables)).scalars())
-    same = {one: name for one, name, detector in streams.details() if detector in detectors}
+    streams = connection.execute(select(schema.streams.c.id, schema.streams.c.name, schema.streams.c.settings))
+    same = {row.id: row.name for row in streams if json.loads(row.settings)["detector"] in detectors}
     others = select(table).where(table.c.stream_id.in_(same), table.c.opened_at < row.opened_at)
     found = connection.execute(others.order_by(table.c.opened_at.desc()).limit(AMONG)).all()
     own = np.frombuffer(row.profile, "<f4")
@@ -105,7 +106,7 @@ def event_details(service: Service, event_id: str) -> EventDetails:
     """An event, why it is one, and which looked alike; the explanation of a closed event is kept."""
     stream, row = service.event(event_id)
     with service.store.read() as connection:
-        similar = similar_events(connection, service.streams, stream, row)
+        similar = similar_events(connection, stream, row)
     return EventDetails(
         **event_of(row, stream).model_dump(),
         explanation=keep_explanation(service.store, stream, row),

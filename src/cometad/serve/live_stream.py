@@ -190,7 +190,7 @@ class LiveStream:
         gate = Ordered() if resampling is None else Grid(resampling, self.detector.names_)
         if snapshot is None:
             return Session(self.detector, gate, alerts)
-        return Session.resume_bytes(snapshot, self.detector, gate, alerts)
+        return Session.resume(snapshot, self.detector, gate, alerts)
 
     @property
     def period(self) -> float | None:

@@ -257,7 +257,7 @@ class SharedMembers(Members):
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def take(self, names: Collection[str]) -> dict[str, Elsewhere]:
-        missing = set(names) - self._streams.keys()
+        missing = [name for name in names if name not in self._streams]
         elsewhere = self._take(missing) if missing else {}
         if elsewhere:  # one of the owners may have just died
             self._bury()

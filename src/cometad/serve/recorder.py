@@ -261,7 +261,8 @@ class Recorder:
         """Store a round and acknowledge its requests; returns what waits to be scored."""
         requests = _valid(found.requests, self._lost_part)
         verdicts = _valid(found.verdicts, _moved)
-        missing = {batch.stream for request in requests for batch in request.batches} - self._streams.keys()
+        wanted = {batch.stream for request in requests for batch in request.batches}
+        missing = [name for name in wanted if name not in self._streams]
         elsewhere = self._members.take(missing) if missing else {}
         with self._members.write() as connection:
             admission = Admission(connection, self._streams, elsewhere)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -160,7 +161,7 @@ class LiveScorer:
                 self._taken, self._queued = self._queued, {}
             for one in _grouped(work):
                 if isinstance(one, Accepted):
-                    self._score_guarded(one)
+                    self._guarded(one.stream, partial(self._score_new, one), _reason)
                     self._taken.pop(one.stream.id, None)
                     with self._wake:
                         self.unscored -= len(one.rows.ats)
@@ -171,40 +172,37 @@ class LiveScorer:
 
     # -- one stream -------------------------------------------------------------------------------------------------
 
-    def _score_guarded(self, work: Accepted) -> None:
-        stream, scoring = work.stream, work.stream.scoring
-        if not stream.is_scored:  # whoever takes it next scores what is stored
-            return
+    def _guarded(self, stream: LiveStream, action: Callable[[], None], reason: Callable[[Exception], str]) -> bool:
+        """Do something with a stream: a failure pauses it and never stops another. False if the database is away."""
+        if not stream.is_scored:  # another process may have it already, and scores what is stored
+            return True
         try:
-            self.open(stream)
-            if work.rows.stop > scoring.scored_seq:
-                self._score(stream, work.rows.part(scoring.scored_seq), work.since)
-        except StorageError as error:  # its next reading opens the session again, and what waits is scored then
-            scoring.session = None
+            action()
+        except StorageError as error:  # the stream is well, and its next reading opens it again
+            stream.scoring.session = None
             _log.error("stream not opened", stream=stream.name, problem=str(error))
-        except Exception as error:  # one bad stream never stops another
-            self.pause(stream, _reason(error))
+            return False
+        except Exception as error:
+            self.pause(stream, reason(error))
             _log.exception("stream paused", stream=stream.name)
+        return True
+
+    def _score_new(self, work: Accepted) -> None:
+        self.open(work.stream)
+        scored = work.stream.scoring.scored_seq
+        if work.rows.stop > scored:
+            self._score(work.stream, work.rows.part(scored), work.since)
 
     def open_later(self, stream: LiveStream) -> "Future[None]":
         """Open the session of a stream, after the work before; a failure pauses it."""
 
-        def open_guarded() -> None:
-            if not stream.is_scored:  # another process may have it already, and scores it
-                return
-            try:
-                self.open(stream)
-            except StorageError as error:  # the stream is well, and its next reading opens it, too
-                _log.error("stream not opened", stream=stream.name, problem=str(error))
-                stream.scoring.session = None
+        def open_now() -> None:
+            if not self._guarded(stream, partial(self.open, stream), "Its state cannot be restored: {}".format):
                 later = threading.Timer(paced(RETRY), self.open_later, [stream])
                 later.daemon = True
                 later.start()
-            except Exception as error:  # one bad stream never stops another
-                self.pause(stream, f"Its state cannot be restored: {error}")
-                _log.exception("stream paused", stream=stream.name)
 
-        return self.do(open_guarded)
+        return self.do(open_now)
 
     def open(self, stream: LiveStream) -> None:
         """Open the session of a stream: its snapshot, then the readings since."""

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,7 +35,7 @@ from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
 from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
-from cometad.serve.watching import Figures, Listeners
+from cometad.serve.watching import Figures, Listeners, service_gauges
 
 # Tables with rows of a stream, deleted with it.
 OWNED = (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts, schema.deliveries)
@@ -55,7 +54,7 @@ class Service:
         self.tokens = Tokens(self.store, needed=not settings.is_local)
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
-        self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
+        self.detectors = StoredDetectors(self.store, settings, self._lock)
         self.streams = StoredStreams(self.store, self.detectors)
         shared = None if self.store.is_sqlite else SharedMembers(self.store, self.streams)
         self.members = shared or Members(self.store)
@@ -72,7 +71,7 @@ class Service:
         self.watchers = self.scorer.watchers
         self.watchers += [self.figures.scored, self.listeners.scored]
         self.watchers += [copies.add for copies in self.notifications.copies]
-        self.figures.watch(self._gauges, self._streams_shown)
+        self.figures.watch(lambda: service_gauges(self._gauges(), self._streams_shown()))
         self.ready = self._started = False
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -199,9 +198,6 @@ class Service:
     async def leave_part(self, connection: str, part: int, streams: Collection[str]) -> None:
         if self.sharing is not None:
             await asyncio.to_thread(self.sharing.leave_part, connection, part, streams)
-
-    def _used(self) -> Counter[str]:
-        return Counter(detector for _, _, detector in self.streams.details())
 
     # -- streams ----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from cometad.serve.events import fill_events
 from cometad.serve.live_stream import Arrivals, LastScores, LiveStream, StreamRow
 from cometad.serve.models import StreamSettings
 from cometad.serve.storage import schema
-from cometad.serve.storage.store import Store
+from cometad.serve.storage.store import StorageError, Store
 from cometad.serve.stored_detectors import StoredDetectors
 
 MOST_RELEASED = 1000  # streams kept in memory in case nobody else takes them
@@ -104,11 +104,6 @@ class StoredStreams(dict[str, LiveStream]):
             found += self.load(schema.streams.c.id.in_(missing))
         return {stream.id: stream for stream in found}
 
-    def details(self) -> list[tuple[int, str, str]]:
-        table = schema.streams
-        rows = self._store.rows(select(table.c.id, table.c.name, table.c.settings))
-        return [(row.id, row.name, json.loads(row.settings)["detector"]) for row in rows]
-
     def load(self, which: ColumnElement[bool] = true()) -> list[LiveStream]:
         """Streams as they are stored, with what their next readings are compared with.
 
@@ -123,6 +118,8 @@ class StoredStreams(dict[str, LiveStream]):
         settings = StreamSettings.model_validate_json(text)
         try:
             return settings, *self._detectors.for_stream(settings), None
+        except StorageError:  # the detector is well
+            raise
         except CometadError as error:
             layout = self._detectors.stored_layout(settings.detector)
             return settings, Comet(), layout, f"Its detector cannot be used: {error}"
