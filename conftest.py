@@ -52,7 +52,7 @@ SERVER_TESTS = tuple(
         *(f"connect/test_{name}.py" for name in ("brokers", "kafka", "mqtt", "nats", "opcua", "out", "plant_kill")),
         *("connect/test_prometheus.py", "serve/test_browser.py", "serve/test_monitoring.py", "serve/test_sharing.py"),
         *("cli/test_resume.py::test_nothing_is_lost", "fleet/test_ray.py", "serve/test_restart.py"),
-        *("test_compiled.py::test_every_compiled", "test_docs.py::test_the_site"),
+        *("test_compute.py::test_every_compiled", "test_docs.py::test_the_site"),
         *(
             "network/",
             "explain/test_explain.py",

@@ -21,8 +21,8 @@ from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_number, next_number
 from cometad.serve.storage.store import Store
-from plant_case import feeding
-from serve_case import NAMES, START, Server, faulty, put, until, upload
+from plant_case import feeding, wanted
+from serve_case import NAMES, SETTINGS, START, Server, faulty, put, until, upload
 
 Publish = Callable[[list[tuple[str, bytes]]], None]
 
@@ -63,7 +63,7 @@ def prepare(service: Any, content: bytes, streams: Sequence[str]) -> None:
     """Upload a detector and create streams."""
     service.detectors.add("pump", content)
     for name in streams:
-        service.put_stream(name, StreamSettings(detector="pump", min_length=2, merge_gap=3))
+        service.put_stream(name, StreamSettings(**SETTINGS))
 
 
 def fed(service: Any, url: str, **options: Any) -> AbstractContextManager[Connection]:
@@ -85,17 +85,12 @@ def stored(store: Store, stream: str) -> tuple[np.ndarray, np.ndarray, list[tupl
 
 def problems_of(store: Store, stream: str, values: np.ndarray, detector: Any) -> list[str]:
     """How what is stored of a stream differs from an uninterrupted run."""
-    from cometad.alerting.alerts import Alerts
-
     readings, scores, events = stored(store, stream)
-    scored = detector.stream(alerts=Alerts(min_length=2, merge_gap=3)).update_many(values)
-    wanted = np.column_stack([scored.alert_scores, scored.thresholds, scored.flags])
-    last = {change.event.number: change.event for change in scored.changes}
-    ended = [(one.number, one.start, one.stop, one.peak, one.steps, one.peak_score) for one in last.values()]
+    right, ended = wanted(detector, values)
     found = []
     if not np.array_equal(readings, values):
         found.append(f"{stream}: {len(readings)} readings are stored, not the {len(values)} that were sent in order.")
-    if not np.array_equal(scores, wanted):
+    if not np.array_equal(scores, right):
         found.append(f"{stream}: the scores are not those of an uninterrupted run.")
     if events != ended:
         found.append(f"{stream}: the events are not those of an uninterrupted run: {len(events)}, not {len(ended)}.")

@@ -1,6 +1,8 @@
 """The command line in tests: in this process or in a shell, on small readings with times, with a deadline."""
 
 import io
+import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -64,15 +66,25 @@ class Ended(NamedTuple):
     out: str
     err: str
 
+    @property
+    def table(self) -> pl.DataFrame:
+        """The CSV that was printed."""
+        return pl.read_csv(io.StringIO(self.out))
+
+    @property
+    def lines(self) -> list[dict]:
+        """The JSON lines that were printed."""
+        return list(map(json.loads, self.out.splitlines()))
+
 
 def run(*words: object, stdin: str | bytes = b"", stdout: TextIO | None = None) -> Ended:
-    """Run a verb in this process."""
+    """Run a verb in this process; the first word may be several, as in a shell."""
     out, err = io.StringIO(), io.StringIO()
     content = stdin.encode() if isinstance(stdin, str) else stdin
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout or out), redirect_stderr(err):
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
         try:
-            code = main([str(word) for word in words])
+            code = main([*shlex.split(str(words[0])), *map(str, words[1:])])
         except Killed:
             code = None
     return Ended(code, out.getvalue(), err.getvalue())

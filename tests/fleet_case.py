@@ -2,14 +2,11 @@
 
 import os
 import signal
-import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-
-from cometad.fleet.jobs import FitTask, fit_entity
 
 
 def machine_rows(rows: int, seed: int) -> dict[str, np.ndarray]:
@@ -38,12 +35,6 @@ def die_at(task: tuple[str, str]) -> str:
         Path(memory).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return word.upper()
-
-
-def slow_fit(task: FitTask) -> object:
-    """Fit an entity slowly, so that a test can interrupt the run."""
-    time.sleep(0.05)
-    return fit_entity(task)
 
 
 def worker_id(task: object) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cometad import Budget, Comet, load
+from cometad import Budget, Comet
 from cometad.alerting.alerts import Alerts
 from cometad.connect.address import Address
 from cometad.connect.intake import Connection, Intake
@@ -102,11 +102,10 @@ def stored_events(folder: Path, stream: int = 1) -> list[Sequence[Any]]:
         return connection.execute(query, [stream]).fetchall()
 
 
-def wanted(detector: Path, values: np.ndarray) -> tuple[np.ndarray, list[Sequence[Any]]]:
+def wanted(detector: Any, values: np.ndarray) -> tuple[np.ndarray, list[Sequence[Any]]]:
     """The scores (row, column) and events of a run that nobody interrupts."""
     alerts = Alerts(min_length=SETTINGS["min_length"], merge_gap=SETTINGS["merge_gap"])
-    run = load(detector).stream(alerts=alerts)
-    scored = run.update_many(values)
+    scored = detector.stream(alerts=alerts).update_many(values)
     last = {change.event.number: change.event for change in scored.changes}
     events = [(one.number, one.start, one.stop, one.peak, one.steps, one.peak_score) for one in last.values()]
     return np.column_stack([scored.alert_scores, scored.thresholds, scored.flags]), events

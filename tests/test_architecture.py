@@ -10,8 +10,6 @@ PACKAGE = ROOT / "src" / "cometad"
 RESEARCH = ROOT / "bench" / "src" / "cometad_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-TORCH_ELSEWHERE = set()
-
 
 @cache
 def tree(path):
@@ -63,7 +61,7 @@ def test_no_class_name_is_used_twice():
 def test_torch_is_imported_only_by_the_network():
     users = {name(path) for path in FILES if imports_package(path, "torch")}
     users |= {name(path) for path in FILES if imports_package(path, "safetensors.torch")}
-    assert {user for user in users if not user.startswith("network/")} == TORCH_ELSEWHERE
+    assert {user for user in users if not user.startswith("network/")} == set()
 
 
 def test_the_aliases_of_float_arrays_are_declared_once():

@@ -8,121 +8,28 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 
-from cometad import Alerts, Comet, NetworkComet, Quantile, load
-from cometad.alerting import DriftingSpot
+from comet_case import LEAST, SETTINGS, assert_like_a_batch, fed, fitted, fresh, joined
+from cometad import Comet, NetworkComet, Quantile, load
 from cometad.checkpoint import read
 from cometad.comet import REMOVED
-from cometad.data import ForwardFill, Interpolate, ScoreMeasured
-from cometad.errors import CometadError, InputError, ModelFileError, NotFittedError, ParameterError
-from cometad.registry import register
+from cometad.data import ForwardFill, ScoreMeasured
+from cometad.errors import CometadError, InputError, NotFittedError, ParameterError
 from cometad.saving import saved_state
-from cometad.views import Balance, Forecast, Patterns
+from cometad.views import Forecast, Patterns
 from contract import is_a_sentence, saved, waves
-from own_views import Level, NamelessLevel
+from own_views import NamelessLevel
 
-register("tests-level")(Level)  # here: pytest imports own_views.py twice, under two names
-
-LEAST = 9  # readings in a series: those of the shortest view
-SETTINGS = {
-    "default": {},
-    "one view": {"views": (Balance(length=3),), "smoothing": ()},
-    "own view": {"views": (Level(), Forecast(lags=2)), "pooling": 1, "smoothing": (5,)},
-    "forward fill": {"gaps": ForwardFill(limit=3)},
-    "interpolate": {"gaps": Interpolate(limit=3), "smoothing": (1, 6)},
-    "score measured": {"gaps": ScoreMeasured(), "views": (Patterns(length=5, codes=4),)},
-    "drifting threshold": {"gaps": ForwardFill(limit=2), "threshold": DriftingSpot(rate=0.01)},
-}
 every_setting = pytest.mark.parametrize("name", SETTINGS)
-few = settings(max_examples=6)
 
-
-@cache
-def fitted(name="default"):
-    return Comet(**SETTINGS[name]).fit(waves(600))
-
-
-def fresh(name, rows, seed=5):
-    """A series with faults, and with gaps if the setting allows them."""
-    rng = np.random.default_rng(seed)
-    series = 1.2 * waves(rows, seed=seed)
-    series[rng.random(series.shape) < 0.01] += 4.0
-    if "gaps" in SETTINGS[name]:
-        series[rng.random(series.shape) < 0.02] = np.nan
-        series[rows // 2 : rows // 2 + 6] = np.nan
-    return series
-
-
-def fed(stream, series, cuts):
-    """The results of a stream fed in chunks that end at `cuts`, without finishing it."""
-    return [stream.update_many(chunk) for chunk in np.split(series, cuts)]
-
-
-def joined(parts, field):
-    return np.concatenate([getattr(part, field) for part in parts])
-
-
-def assert_like_a_batch(parts, detector, series):
-    scores, alerts, imputed = detector.step_scores(series)
-    assert joined(parts, "scores").tobytes() == scores.tobytes()
-    assert joined(parts, "alert_scores").tobytes() == alerts.tobytes()
-    assert joined(parts, "flags").tolist() == detector.predict(series).tolist()
-    assert np.array_equal(joined(parts, "imputed"), np.zeros(len(series), bool) if imputed is None else imputed)
-
-
-# -- stream = batch -------------------------------------------------------------------------------------------------
-
-
-@every_setting
-@few
-@given(rows=st.integers(LEAST, 400), data=st.data())
-def test_chunks_of_any_size_give_the_same_bits_as_one_batch(name, rows, data):
-    cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=6)))
-    detector, series = fitted(name), fresh(name, rows)
-    stream = detector.stream()
-    assert_like_a_batch([*fed(stream, series, cuts), stream.finish()], detector, series)
-
-
-@every_setting
-def test_row_by_row_gives_the_same_bits_as_one_batch(name):
-    detector, series = fitted(name), fresh(name, 200)
-    stream = detector.stream()
-    parts = [*(stream.update(row) for row in series), stream.finish()]
-    assert_like_a_batch(parts, detector, series)
-    assert joined(parts, "steps").tolist() == list(range(200))
-    assert joined(parts, "ranking_steps").tolist() == list(range(200))
-    whole = detector.stream().update_many(series[: 200 - 6])  # readings at the end may wait for the end of a gap
-    assert joined(parts, "variables")[: len(whole)].tobytes() == whole.variables.tobytes()
-
-
-@every_setting
-@pytest.mark.parametrize("cut", [0, 1, 40, 99, 102, 150, 200])
-def test_a_stream_resumes_from_a_snapshot_with_the_same_bits(name, cut):
-    detector, series = fitted(name), fresh(name, 200)
-    stream = detector.stream()
-    parts = [stream.update_many(series[:cut])]
-    resumed = detector.stream(stream.snapshot())
-    assert resumed.snapshot() == stream.snapshot()
-    parts += [resumed.update_many(series[cut:]), resumed.finish()]
-    assert_like_a_batch(parts, detector, series)
-
-
-def test_events_of_a_stream_are_those_of_a_batch():
-    detector, series, alerts = fitted(), fresh("default", 400), Alerts(merge_gap=3)
-    stream = detector.stream(alerts=alerts)
-    changes = [change for part in [*fed(stream, series, (7, 50, 51, 300)), stream.finish()] for change in part.changes]
-    events = [change.event for change in changes if change.kind == "closed"]
-    assert events == detector.events(series, alerts)
-    assert events
+# -- streams --------------------------------------------------------------------------------------------------------
 
 
 def test_alert_scores_come_at_once_and_ranking_scores_as_late_as_stated():
     detector = fitted()
     stream, delay = detector.stream(), detector.panel_.delay
-    for t, row in enumerate(fresh("default", 200)):
+    for t, row in enumerate(fresh("views", 200)):
         scored = stream.update(row)
         assert list(scored.steps) == [t]
         assert list(scored.ranking_steps) == ([t - delay] if t >= delay else [])
@@ -150,23 +57,10 @@ def test_the_memory_of_a_stream_does_not_grow_once_it_remembers_64_events():
     assert stream.seen == 6000
 
 
-def test_a_reset_stream_starts_again():
-    stream, series = fitted().stream(), fresh("default", 100)
-    first = stream.update_many(series)
-    stream.reset()
-    assert stream.update_many(series).alert_scores.tobytes() == first.alert_scores.tobytes()
-
-
-def test_a_snapshot_of_another_detector_is_refused():
-    with pytest.raises(ModelFileError, match="from another detector") as caught:
-        fitted("one view").stream(fitted().stream().snapshot())
-    assert is_a_sentence(str(caught.value))
-
-
 # -- causality ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["default", "one view", "own view", "forward fill", "score measured"])
+@pytest.mark.parametrize("name", ["views", "one view", "own view", "forward fill", "score measured"])
 def test_cutting_the_series_after_a_step_changes_neither_its_alert_score_nor_its_flag(name):
     detector, series = fitted(name), fresh(name, 240)
     alerts, flags = detector.step_scores(series).alerts, detector.predict(series)
@@ -184,7 +78,7 @@ def test_a_flag_of_a_drifting_threshold_never_changes_either():
 
 
 def test_later_readings_change_ranking_scores_within_the_delay_only():
-    detector, series = fitted(), fresh("default", 240)
+    detector, series = fitted(), fresh("views", 240)
     changed = series.copy()
     changed[200:] += 9.0
     before, after = detector.decision_function(series), detector.decision_function(changed)
@@ -433,7 +327,7 @@ def test_every_parameter_has_an_effect():
 def test_another_threshold_keeps_the_scores():
     other = fitted().with_threshold(Quantile(rate=0.1))
     assert other.threshold_ < fitted().threshold_
-    series = fresh("default", 100)
+    series = fresh("views", 100)
     assert other.decision_function(series).tobytes() == fitted().decision_function(series).tobytes()
 
 
@@ -538,7 +432,7 @@ def test_two_threads_that_fit_at_once_get_the_same_bytes():
 
 
 def test_two_streams_of_one_detector_do_not_disturb_each_other():
-    detector, series = fitted(), fresh("default", 100)
+    detector, series = fitted(), fresh("views", 100)
     one, other = detector.stream(), detector.stream()
     parts = []
     for row in series:

@@ -19,12 +19,12 @@ import os
 import re
 import shlex
 import shutil
-import socket
+import signal
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -40,6 +40,7 @@ from postgres_case import page_postgres
 from servers.mosquitto import plant_broker
 from servers.nats import page_nats
 from servers.opcua import plant_server
+from servers.program import Program
 from servers.prometheus import web_prometheus
 
 ROOT = Path(__file__).parents[1]
@@ -104,38 +105,32 @@ def run_python(block: Block, page: Path, names: dict[str, Any]) -> str:
     return ""
 
 
-class Service:
+class Service(Program):
     """The service that a page starts; it is stopped at the end of the page, or before the next one starts."""
 
-    def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port = listener.getsockname()[1]
-        self.process: subprocess.Popen[bytes] | None = None
-        self.log = Path(f"serve-{self.port}.log")
+    end = signal.SIGTERM
+    words: Sequence[str] = ()
 
-    def start(self, words: list[str]) -> None:
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "cometad", *self.words]
+
+    def is_ready(self) -> bool:
+        return "listening" in self.log
+
+    def restart(self, words: list[str]) -> None:
         self.stop()
-        with self.log.open("wb") as log:
-            command = [sys.executable, "-m", "cometad", *words]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        self.wait_for("listening")
-
-    def wait_for(self, text: str) -> None:
-        until = time.monotonic() + PATIENCE
-        while text not in self.log.read_text():
-            assert self.process is not None
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < until, self.log.read_text()
-            time.sleep(0.1)
+        (self.folder / "log").unlink(missing_ok=True)
+        self.words = words
+        self.start()
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            try:
-                assert self.process.wait(PATIENCE) == 0, self.log.read_text()
-            finally:
-                self.process.kill()
-            self.process = None
+        process = self.process
+        super().stop()
+        assert process is None or process.returncode == 0, self.log
 
 
 Services = tuple[Service, Service]  # the second beside the first
@@ -193,8 +188,8 @@ def run_command(line: str, services: Services) -> str:
         return run_shell(line)
     if line.startswith("cometad serve") and "--check" not in line:
         service = services[f"--port {services[1].port}" in line]
-        service.start(shlex.split(line, comments=True)[1:])
-        return service.log.read_text()
+        service.restart(shlex.split(line, comments=True)[1:])
+        return service.log
     written = messages = ""
     for part in line.split(" | "):
         words = shlex.split(part, comments=True)
@@ -281,7 +276,7 @@ def run_page(page: Path) -> None:
     with contextlib.ExitStack() as kept:
         for table in (*TABLES, os.environ):
             kept.enter_context(mock.patch.dict(table))
-        services = Service(), Service()
+        services = Service(Path(".serve-1")), Service(Path(".serve-2"))
         os.environ["COMETAD_SERVE_PORT"] = str(services[0].port)
         for service in services:
             kept.callback(service.stop)

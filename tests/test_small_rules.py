@@ -8,11 +8,11 @@ from cometad.connect.out.message import moment_of
 from cometad.connect.prometheus import history
 from cometad.errors import ParameterError
 from cometad.fleet.jobs import problem
+from cometad.fleet.local_engine import death
 from cometad.fleet.overview import EntityLine, worst_first
 from cometad.fleet.pooling import candidates, correlations
-from cometad.fleet.processes import death
 from cometad.progress import in_words
-from cometad.report.axes import AsinhAxis, LinearAxis, TimeAxis, duration, format_number, score_axis
+from cometad.report.axes import format_number
 from cometad.report.gather import trimmed_sentence
 from cometad.report.html import rounded
 from cometad.serve.api.guards import Rates, moment
@@ -27,16 +27,15 @@ from cometad.views.trim import Stretch
     "shown, expected",
     [
         (
-            [duration(micros) for micros in (7 * 86400 * 10**6, 12_005 * 10**6, 1500)],
-            ["7 days", "3 h 20 min", "1 ms 500 µs"],
-        ),
-        (
             [format_number(value) for value in (1234.5678, 0.012345, 3.0, 2.5e9, 0.0)],
             ["1,235", "0.0123", "3", "2.5e+09", "0"],
         ),
         ([rounded(value) for value in (12.34, -0.01, 50.0)], ["12.3", "0", "50"]),
         ([in_words(seconds) for seconds in (42, 600, 9000)], ["42 s", "10 min", "2.5 h"]),
         (death(-9, "The worker"), "The worker was killed (SIGKILL), probably because memory ran out."),
+        (death(-15, "The worker"), "The worker was ended by SIGTERM."),
+        (death(3, "The worker"), "The worker ended early, with exit code 3."),
+        (problem(MemoryError()), "Not enough memory for this entity. Use fewer workers, or a shorter series."),
         (problem(KeyError("flow")), "KeyError: 'flow'. This is a bug in cometad or in your own code."),
         (
             trimmed_sentence(Stretch(200, 260, ("flow",), "does not fit the rest")),
@@ -46,23 +45,6 @@ from cometad.views.trim import Stretch
 )
 def test_numbers_and_facts_are_put_into_words(shown, expected):
     assert shown == expected
-
-
-def test_a_time_axis_names_steps_or_times_with_their_zone():
-    axis = TimeAxis(3, np.array(["2026-03-01T12:10", "2026-03-01T12:15", "2026-03-01T12:20"], "datetime64[us]"))
-    assert (axis.label(1), axis.short_label(1, 0), axis.duration(0, 2)) == (
-        "2026-03-01 12:15 UTC",
-        "12:15 UTC",
-        "10 min",
-    )
-    assert (TimeAxis(1200).label(1000), TimeAxis(1200).duration(0, 1200)) == ("step 1,000", "1,200 readings")
-
-
-def test_high_peaks_make_a_score_axis_logarithmic():
-    assert isinstance(score_axis([[0.0, 2.0]], center=0.0, threshold=1.0), LinearAxis)
-    assert isinstance(score_axis([[0.0, 99.0]], center=0.0, threshold=1.0), AsinhAxis)
-    assert LinearAxis(0.0, 4.0).place(1.0) == 0.25
-    assert AsinhAxis(0.0, 1.0, 0.0, 1000.0).place([0.0, 10.0, 1000.0]).round(2).tolist() == [0.0, 0.39, 1.0]
 
 
 def test_a_fleet_lists_the_worst_entity_first_and_failed_ones_last():

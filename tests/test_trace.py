@@ -23,7 +23,7 @@ from serve_case import as_readings, faulty, frame, in_process, plant, post, put,
 
 # These only ever go down; docs/trace.md is the walk.
 MOST_FILES_OF_STREAM = 12
-MOST_FILES_OF_SERVICE = 28
+MOST_FILES_OF_SERVICE = 25
 
 WARM = 1000  # readings that open sessions and fast paths
 PACKAGE = f"{Path(cometad.__file__).parent}{os.sep}"

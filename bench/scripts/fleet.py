@@ -36,7 +36,7 @@ import polars as pl
 
 from cometad import Comet, Fleet
 from cometad.data.dialect import Dialect
-from cometad.data.tables import Tables
+from cometad.data.tables import TableReader
 from cometad.datasets.dataset import Dataset
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
@@ -300,7 +300,7 @@ def splitting() -> dict[str, float]:
         table = pl.read_parquet(data / "*.parquet")
         table[:100_000].write_csv(folder / "table.csv")
         for path, rows in ((data, len(table)), (folder / "table.csv", 100_000)):
-            tables = Tables(path, (), Dialect(), text=("machine",))
+            tables = TableReader(path, text=("machine",))
             seconds = cpu(lambda: split_table(tables, "machine", folder / f"split-{path.name}", "", Dialect()), 1)  # noqa: B023
             rates[f"rows of {'CSV' if path.suffix else 'Parquet'} split in a CPU second"] = rows / seconds
     return rates

@@ -275,15 +275,10 @@ class Comet(Detector):
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
         """A function that explains events of one series, which is checked only once."""
-        series = self._checked(X)
+        series = replace(self._checked(X), names=self.names_)
         views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
         moved, scaled = self.trends_(series.values, series.imputed), self._scaled(series)
-        explain = ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_)
-
-        def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
-            return explain(series.values, moved, scaled, self.names_, event, context, series.imputed)
-
-        return of_series
+        return ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_, series, moved, scaled)
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.

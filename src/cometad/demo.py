@@ -93,7 +93,8 @@ def run(out: Path, seed: int) -> None:
     _draw(picture, detector, flushed, watched, results)
     console.print(f"Picture: {picture}", soft_wrap=True)  # a path broken over two lines cannot be copied
     page = out / PAGE
-    _report(page, detector, plant, watched.live)
+    readings, live = pl.DataFrame(plant.test, schema=list(plant.names)), watched.live
+    save_report(page, gather(detector, readings, scored=StepScores(live.scores, live.alert_scores, None)))
     console.print(f"Report, to open in a browser: {page}", soft_wrap=True)
 
 
@@ -259,8 +260,3 @@ def _excerpt(detector: Comet, plant: Plant, result: FaultResult) -> Excerpt:
         (fault.start, fault.stop),
         None if result.delay is None else fault.start + result.delay,
     )
-
-
-def _report(path: Path, detector: Comet, plant: Plant, live: Live) -> None:
-    readings = pl.DataFrame(plant.test, schema=list(plant.names))
-    save_report(path, gather(detector, readings, scored=StepScores(live.scores, live.alert_scores, None)))

@@ -91,7 +91,10 @@ class Detector(SavedDetector):
                 f"Without its validation share the series has {rows} readings, fewer than a window "
                 f"({self._least_rows()}). Pass a longer series or a shorter window."
             )
-        _check_measured(series, rows)
+        unknown = np.isnan(series.values[:rows]).all(axis=0)
+        if unknown.any():
+            name = series.names[int(unknown.argmax())]
+            raise InputError(f"Variable {name!r} has no reading in the training part. Drop it.")
         self.names_, self.named_, self.n_features_in_ = series.names, series.named, len(series.names)
         self.statistics_, self.trends_ = Statistics.fit(series), Trends.none(len(series.names))
         self._say_reduced()  # refuses a budget without a period before any work is done
@@ -371,10 +374,3 @@ class Detector(SavedDetector):
         known = self.statistics_
         values, imputed, doubtful = fill(series.values, self.gaps, known.center, known.usual)
         return replace(series, values=values, imputed=imputed, doubtful=doubtful if doubtful.any() else None)
-
-
-def _check_measured(series: Series, rows: int) -> None:
-    unknown = np.isnan(series.values[:rows]).all(axis=0)
-    if unknown.any():
-        name = series.names[int(unknown.argmax())]
-        raise InputError(f"Variable {name!r} has no reading in the training part. Drop it.")

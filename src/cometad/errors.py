@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from functools import cache
 from types import ModuleType
 
-# What to do about a problem, for Python users; cli/advice.py has the same advice in terms of command-line flags.
+# What to do about a problem, for Python users; cli/exits.py has the same advice in terms of command-line flags.
 # Some of it is in the words that scikit-learn's `check_estimator` asks for.
 ADVICE = {
     "gaps": "Fill or drop missing readings (NaN) first, or choose a gap rule such as gaps=ForwardFill(limit=5).",

@@ -234,13 +234,8 @@ class NetworkComet(Detector):
         Expected are reconstructions from normal codes. Only the windows of an event are rescored, with the fitted
         state: later adaptation has no effect.
         """
-        series = self._checked(X)
-        explain = Explainer(self._fitted, self.scaling_, self.code_counts_, levels=self.levels_, typical=self.typical_)
-
-        def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
-            return explain(series.values, self.names_, event, context, series.imputed)
-
-        return of_series
+        series = replace(self._checked(X), names=self.names_)
+        return Explainer(self._fitted, self.scaling_, self.code_counts_, self.levels_, self.typical_, series)
 
     def code_counts(self, X: object) -> list[Integers]:
         """How many patches of a series take each code (code,), per scale, with the fitted codebook.

@@ -54,21 +54,6 @@ def _print_lines(title: str) -> ProgressCallback:
     return report
 
 
-class FleetPace:
-    def __init__(self, total: int, report: ProgressCallback) -> None:
-        self._total, self._report = total, report
-        self._began, self._done = time.monotonic(), 0
-        report(0, total, "")
-
-    def lap(self, more: str = "") -> None:
-        """Count one more; `more` is appended to the note."""
-        self._done += 1
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        left = (self._total - self._done) * seconds / self._done
-        note = f"{self._done / seconds:.3g} a second, about {in_words(left)} left"
-        self._report(self._done, self._total, f"{note}, {more}" if more else note)
-
-
 def in_words(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"

@@ -231,7 +231,7 @@ class Declared:
 
     def state(self) -> dict[str, Any]:
         """Everything that it saves, by name."""
-        return _copied(saved_state(self, self.saved))
+        return saved_state(self, self.saved)
 
 
 class Saved(Declared):
@@ -239,7 +239,7 @@ class Saved(Declared):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of another object with the same settings."""
-        load_state(self, self.saved, _copied(state), self.sizes)  # a run changes its arrays in place
+        load_state(self, self.saved, state, self.sizes)
         self.check_state()
 
     def sizes(self) -> Mapping[str, int]:
@@ -248,10 +248,6 @@ class Saved(Declared):
 
     def check_state(self) -> None:
         """Refuse fields that are valid one by one but not together, and set what follows from them."""
-
-
-def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: own.copy() if isinstance(own, np.ndarray) else own for name, own in state.items()}
 
 
 class Numbered:

@@ -199,29 +199,11 @@ def test_chunks_of_any_size_and_resuming_give_the_same_bits(rule, scores, cuts):
     assert np.array_equal(fitted, rule.fit(TRAINING))  # a watch does not modify the state that it starts from
 
 
-def test_single_scores_give_the_same_bits_as_a_batch():
-    rule, scores = Budget(rate=0.01), 3 * np.random.default_rng(1).exponential(size=3000)
-    batch, single = rule.watch(rule.fit(TRAINING)), rule.watch(rule.fit(TRAINING))
-    thresholds = []
-    for score in scores:
-        thresholds.append(single.threshold)
-        assert single.push(score).tolist() == [score > thresholds[-1]]
-    assert batch.follow(scores).tolist() == thresholds
-
-
 def test_the_state_has_the_same_size_after_any_stream():
     rule = Budget(rate=0.01)
     watch = rule.watch(rule.fit(TRAINING))
     watch.push(np.random.default_rng(2).exponential(size=10_000))
     assert watch.state().shape == rule.fit(TRAINING).shape == (7,)
-
-
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_scores_that_are_not_finite_are_refused_and_leave_the_watch_unchanged(wrong):
-    watch = Budget(rate=0.01).watch(Budget(rate=0.01).fit(TRAINING))
-    with pytest.raises(InputError, match="position 1"):
-        watch.push([9.0, wrong])
-    assert np.array_equal(watch.state(), Budget(rate=0.01).fit(TRAINING))
 
 
 # -- what a user sees ------------------------------------------------------------------------------------------------
@@ -717,14 +699,6 @@ def test_a_budget_of_an_earlier_version_is_read_and_written_as_it_was(budget):
     loaded = from_json(saved)
     assert (loaded.rate, loaded.alerts_per_day, loaded.alerts) == (saved["rate"], saved["alerts_per_day"], None)
     assert to_json(loaded) == saved
-
-
-def test_training_scores_must_be_one_dimensional_and_not_empty():
-    for budget in (Budget(), Budget(rate=0.01)):
-        with pytest.raises(InputError, match="at least"):
-            budget.fit([])
-        with pytest.raises(InputError, match="shape"):
-            budget.fit(np.ones((5, 2)))
 
 
 # -- states ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import CensoredData, genpareto
 
+from cometad.alerting.budget import Budget
 from cometad.alerting.severity import Tail, fit_tail, predicted_above
 from cometad.alerting.spot import HEAD, KEPT, DriftingSpot, MovingMean, Spot
 from cometad.alerting.thresholds import THRESHOLDS, Conformal, Quantile, expected_per_day, parse_threshold
@@ -23,7 +24,7 @@ DRAWS = {
 # Few excesses in training, so that the stream reaches the number from which the shape is fitted.
 SMALL = [Quantile(0.05), Conformal(0.05), Spot(0.01, 0.9), DriftingSpot(0.01, 0.9, 7)]
 
-every_rule = pytest.mark.parametrize("rule", SMALL, ids=lambda rule: type(rule).__name__)
+every_rule = pytest.mark.parametrize("rule", [*SMALL, Budget(0.01), Budget(alerts=1, per=100)], ids=str)
 every_draw = pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 
 
@@ -237,7 +238,11 @@ def test_one_score_at_a_time_equals_many_at_once(rule):
     scores = scores_of(1, 400)
     state = rule.fit(scores[:150])
     one, many = rule.watch(state), rule.watch(state)
-    assert [bool(one.push(score)[0]) for score in scores[150:]] == many.push(scores[150:]).tolist()
+    thresholds = []
+    for score in scores[150:]:
+        thresholds.append(one.threshold)
+        assert one.push(score).tolist() == [score > thresholds[-1]]
+    assert many.follow(scores[150:]).tolist() == thresholds
     assert one.push([]).shape == (0,)
 
 
@@ -385,7 +390,7 @@ def test_under_a_slow_drift_drifting_spot_keeps_its_rate_and_spot_does_not():
     assert rates[Spot(1e-3)] > 1e-2
 
 
-@every_rule
+@pytest.mark.parametrize("rule", SMALL, ids=str)
 def test_expected_alarms_per_day_are_the_rate_times_the_readings_per_day(rule):
     assert expected_per_day(rule, 10) == pytest.approx(rule.rate * 8640)
     with pytest.raises(ParameterError, match="period_seconds"):
@@ -442,7 +447,7 @@ def test_scores_that_are_not_finite_are_refused_and_leave_the_watch_unchanged(ru
     watch = rule.watch(state)
     with pytest.raises(InputError, match="position 1"):
         watch.push([9.0, wrong])
-    assert np.array_equal(watch.state(), state)
+    assert np.array_equal(watch.state(), rule.watch(state).state())
     with pytest.raises(InputError, match="position 0"):
         rule.fit([wrong, 1.0])
 

@@ -10,7 +10,7 @@ import pytest
 import cometad
 import cometad_bench
 from cometad.cli import main
-from cometad.cli.advice import FLAGS, message
+from cometad.cli.exits import FLAGS, message
 from cometad.errors import ADVICE, InputError
 
 VERBS = (["fit"], ["check"], ["score"], ["explain"], ["report"], ["stream"], ["data", "list"])

@@ -44,7 +44,7 @@ def test_a_baseline_is_fitted_and_scores(name, folder):
 
 
 def test_steps_keep_the_learning_rate_of_the_detector():
-    done("fit", "normal.csv", "-o", "vtt.model", "--detector", "vtt", *sets("vtt"))
+    done("fit normal.csv -o vtt.model --detector vtt", *sets("vtt"))
     assert BASELINES["vtt"].load("vtt.model").schedule == OneCycle(4, BASELINES["vtt"]().schedule.learning_rate)
 
 

@@ -27,15 +27,15 @@ class Nothing:
 def test_a_mistake_is_refused_before_anything_is_opened(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(CONNECTORS.rows, "none", Nothing)
-    refused("Pass --stream NAME", "connect", "none://plant", "--detector", "absent.comet")
-    refused("There is no stream 'pump'", "connect", "none://plant", "--stream", "pump")
-    assert "secret" not in refused("contains a password", "connect", "none://u:secret@plant").err
+    refused("Pass --stream NAME", "connect none://plant --detector absent.comet")
+    refused("There is no stream 'pump'", "connect none://plant --stream pump")
+    assert "secret" not in refused("contains a password", "connect none://u:secret@plant").err
 
 
 def test_a_source_that_ends_ends_the_command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(CONNECTORS.rows, "none", Nothing)
-    assert "Took 0 readings; set 0 messages aside." in done("connect", "none://plant").err
+    assert "Took 0 readings; set 0 messages aside." in done("connect none://plant").err
 
 
 def line(step, stream="pump", start=0.5):

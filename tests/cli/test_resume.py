@@ -60,6 +60,12 @@ def whole(stream):
 SAVED = ("-o", "lines.jsonl", "--snapshot", "state", "--snapshot-every")
 
 
+def lines_of(ended: Ended) -> str:
+    """The file of a stream that ended well."""
+    assert ended.code == 0, ended.err
+    return Path("lines.jsonl").read_text()
+
+
 def contents() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path().iterdir()}
 
@@ -74,8 +80,7 @@ def test_with_a_file_every_line_is_there_once(stream, whole, every, kills):
         assert stream(*SAVED, every, kill=kill)[0] is None
         with Path("lines.jsonl").open("a") as file:
             file.write('{"step": 9')  # killed in the middle of a line
-    assert stream(*SAVED, every)[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, every)) == whole
     assert not list(Path().glob(".*"))
 
 
@@ -95,8 +100,7 @@ def test_readings_without_times_and_json_lines_resume_too(stream):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     assert stream("-o", "whole", "--snapshot", "whole.state", stdin=lines)[0] == 0
     stream(*SAVED, "10", stdin=lines, kill=25)
-    assert stream(*SAVED, "10", stdin=lines)[0] == 0
-    assert Path("lines.jsonl").read_text() == Path("whole").read_text()
+    assert lines_of(stream(*SAVED, "10", stdin=lines)) == Path("whole").read_text()
 
 
 def test_on_standard_output_every_line_is_there_at_least_once(stream, whole):
@@ -108,8 +112,7 @@ def test_on_standard_output_every_line_is_there_at_least_once(stream, whole):
 
 def test_readings_that_follow_are_taken_as_new(stream, whole):
     stream(*SAVED, "10", kill=25)
-    assert stream(*SAVED, "10", stdin="".join([HEADER, *ROWS[20:]]))[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "10", stdin="".join([HEADER, *ROWS[20:]]))) == whole
 
 
 def test_an_input_that_was_read_to_its_end_is_not_scored_again(stream, whole):
@@ -117,8 +120,7 @@ def test_an_input_that_was_read_to_its_end_is_not_scored_again(stream, whole):
     ended = stream(*SAVED, "10")  # the file has grown
     assert ended.code == 0
     assert "The input begins like the one before: its first 41 lines are skipped." in ended.err
-    assert stream(*SAVED, "10")[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "10")) == whole
 
 
 def test_equal_readings_without_times_are_new_ones(stream):
@@ -130,8 +132,7 @@ def test_equal_readings_without_times_are_new_ones(stream):
 def test_a_corrected_input_may_be_sent_again_from_its_start(stream, whole):
     bad = "".join([HEADER, *ROWS[:30], ROWS[30].rpartition(",")[0] + ",\n", *ROWS[31:]])
     assert stream(*SAVED, "10", stdin=bad)[0] == 2
-    assert stream(*SAVED, "10")[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "10")) == whole
 
 
 def test_an_input_that_changed_before_the_position_is_refused(stream):
@@ -218,8 +219,7 @@ def test_zeros_that_a_power_failure_left_are_cut_off(stream, whole):
     stream(*SAVED, "10", kill=25)
     with Path("lines.jsonl").open("ab") as file:
         file.write(bytes(100))
-    assert stream(*SAVED, "10")[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "10")) == whole
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -260,16 +260,13 @@ def test_a_last_line_that_was_cut_is_scored_again_when_it_is_complete(stream, wh
         "The last line has no line break and may be incomplete: it is scored, but 'state' ends before it." in ended.err
     )
     assert len(Path("lines.jsonl").read_text().splitlines()) == rows
-    assert stream(*SAVED, "10")[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "10")) == whole
 
 
 def test_a_last_line_that_was_only_not_ended_is_there_once(stream, whole):
     for _ in range(3):
-        assert stream(*SAVED, "10", stdin=ALL.rstrip("\n"))[0] == 0
-        assert Path("lines.jsonl").read_text() == whole
-    assert stream(*SAVED, "10")[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+        assert lines_of(stream(*SAVED, "10", stdin=ALL.rstrip("\n"))) == whole
+    assert lines_of(stream(*SAVED, "10")) == whole
 
 
 def test_a_json_object_is_complete_without_a_line_break(stream):
@@ -304,8 +301,7 @@ def small_disk(size: int):
 def test_a_stream_continues_after_a_full_disk(stream, whole):
     with small_disk(6000):
         check_refused(stream(*SAVED, "100000"), "cometad: Cannot write 'lines.jsonl': File too large. Free some space")
-    assert stream(*SAVED, "10")[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "10")) == whole
 
 
 @pytest.mark.parametrize("output", ["out.csv", "out.parquet"])
@@ -353,15 +349,13 @@ def test_readings_whose_clock_jumps_back_end_the_stream_and_can_be_corrected(str
         "cometad: Line 32: the time 2024-03-01T00:10:00.000000 is not after 2024-03-01T00:29:00.000000",
     )
     assert Path("lines.jsonl").read_text() == "".join(whole.splitlines(keepends=True)[:30])
-    assert stream(*SAVED, "10", "--late", "drop", stdin=jump)[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "10", "--late", "drop", stdin=jump)) == whole
 
 
 def test_the_clock_of_the_machine_may_jump_back(stream, whole, monkeypatch):
     monkeypatch.setattr("time.time", iter(range(10**9, 0, -3600)).__next__)
     stream(*SAVED, "1ms", kill=30)
-    assert stream(*SAVED, "1ms")[0] == 0
-    assert Path("lines.jsonl").read_text() == whole
+    assert lines_of(stream(*SAVED, "1ms")) == whole
 
 
 @pytest.mark.parametrize("verb", ["score {model} today.csv", "stream {model}", "stream {model} --snapshot state"])

@@ -97,7 +97,7 @@ def test_fit_on_the_command_line_equals_fit_in_python(folder):
 
 def test_the_options_of_comet_are_its_parameters():
     options = ("--views", "forecast:4,activity", "--no-trim", "--seed", "3", "--set", "pooling=8")
-    done("fit", "normal.csv", "-o", "other.comet", *options, "--set", "smoothing=[16]")
+    done("fit normal.csv -o other.comet", *options, "--set", "smoothing=[16]")
     expected = Comet(views=(Forecast(4), Activity()), trim=False, seed=3, pooling=8, smoothing=(16,))
     assert Comet.load("other.comet").get_params() == expected.get_params()
 
@@ -105,23 +105,22 @@ def test_the_options_of_comet_are_its_parameters():
 def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings():
     table = pl.read_csv("normal.csv").with_row_index("id")
     table.write_csv("counted.csv")
-    _, _, stderr = done("fit", "counted.csv", "-o", "counted.comet")
+    _, _, stderr = done("fit counted.csv -o counted.comet")
     assert (
         "cometad: 'id' only grows or only falls: its increments are scored instead of its readings. To score the "
         "readings, pass --no-trends." in stderr
     )
     later = pl.read_csv("today.csv").with_row_index("id", offset=5_000)
     later.write_csv("counted_today.csv")
-    _, _, stderr = run("score", "counted.comet", "counted_today.csv", "-o", "counted_scores.csv")
-    assert "'id'" not in stderr
-    code, _, stderr = run("fit", "counted.csv", "-o", "plain.comet", "--no-trends")
+    assert "'id'" not in run("score counted.comet counted_today.csv -o counted_scores.csv").err
+    code, _, stderr = run("fit counted.csv -o plain.comet --no-trends")
     assert (code, "only grows" in stderr) == (0, False)
     assert not Comet.load("plain.comet").trends
 
 
 def test_left_out_stretches_are_listed_with_their_times():
     both = ("--exclude", "40..60", "--exclude", "2024-03-01T02:00:00..2024-03-01 02:30")
-    _, _, stderr = done("fit", "normal.csv", "-o", "other.comet", "--no-trim", *both)
+    _, _, stderr = done("fit normal.csv -o other.comet --no-trim", *both)
     stretches = Comet.load("other.comet").trimmed_
     assert [(stretch.start, stretch.stop) for stretch in stretches] == [(40, 60), (120, 150)]
     said = [line for line in stderr.splitlines() if "Left out" in line]
@@ -133,14 +132,14 @@ def test_left_out_stretches_are_listed_with_their_times():
 
 def test_only_the_first_of_many_left_out_stretches_are_listed():
     many = [word for start in range(10, 130, 10) for word in ("--exclude", f"{start}..{start + 2}")]
-    _, _, stderr = run("fit", "normal.csv", "-o", "other.comet", "--no-trim", *many)
+    _, _, stderr = run("fit normal.csv -o other.comet --no-trim", *many)
     assert stderr.count("Left out of training: ") == 10
     assert "2 more stretches were left out; cometad report lists all of them." in stderr
 
 
 def test_fit_ends_with_a_summary():
     preset = ("--preset", "paper", "--dataset", "WADI")
-    code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", *NETWORK, *preset)
+    code, shown, stderr = run("fit normal.csv -o other.comet", *NETWORK, *preset)
     threshold = NetworkComet.load("other.comet").threshold_
     assert code == 0
     assert shown == (
@@ -165,7 +164,7 @@ def test_score_gives_one_row_per_reading(folder):
 
 
 def test_the_two_scores_of_a_network_are_equal():
-    done("score", "network.comet", "today.csv", "-o", "network_scores.csv")
+    done("score network.comet today.csv -o network_scores.csv")
     scores = pl.read_csv("network_scores.csv")
     detector = NetworkComet.load("network.comet")
     np.testing.assert_array_equal(scores["score"], detector.decision_function(pl.read_parquet("today.parquet")))
@@ -174,19 +173,19 @@ def test_the_two_scores_of_a_network_are_equal():
 
 def test_the_threshold_of_a_row_is_the_one_in_force_there(folder):
     rule = ("--threshold", "drifting-spot:1e-3")
-    done("score", "plant.comet", "today.csv", "-o", "drifting.csv", *rule)
+    done("score plant.comet today.csv -o drifting.csv", *rule)
     scores = pl.read_csv("drifting.csv")
     assert scores["threshold"].n_unique() > 1
     assert scores["anomaly"].to_list() == (scores["alert_score"] > scores["threshold"]).cast(int).to_list()
-    _, shown, _ = run("stream", "plant.comet", *rule, stdin=(folder / "today.csv").read_bytes())
+    _, shown, _ = run("stream plant.comet", *rule, stdin=(folder / "today.csv").read_bytes())
     assert [line["threshold"] for line in _answers(shown)] == scores["threshold"].to_list()
 
 
 def test_scores_are_the_same_from_and_to_every_format(folder):
     text = (folder / "scores.csv").read_text()
-    assert run("score", "plant.comet", "today.csv")[:2] == (0, text)
-    assert run("score", "plant.comet", "today.parquet")[:2] == (0, text)
-    code, shown, stderr = run("score", "plant.comet", "today.parquet", "-o", "scores.parquet")
+    assert run("score plant.comet today.csv")[:2] == (0, text)
+    assert run("score plant.comet today.parquet")[:2] == (0, text)
+    code, shown, stderr = run("score plant.comet today.parquet -o scores.parquet")
     assert (code, shown) == (0, "")
     assert stderr.startswith("cometad: Scored 100 readings, ")
     assert pl.read_parquet("scores.parquet").drop("time").equals(pl.read_csv("scores.csv").drop("time"))
@@ -208,8 +207,8 @@ def test_a_file_of_several_blocks_is_scored_like_the_whole_series(long):
     readings = pl.read_csv(long / "long.csv")
     readings.write_parquet(long / "long.parquet")
     detector = Comet.load(long / "fast.comet")
-    done("score", "fast.comet", "long.csv", "-o", "long_scores.csv")
-    done("score", "fast.comet", "long.parquet", "-o", "long_scores.parquet")
+    done("score fast.comet long.csv -o long_scores.csv")
+    done("score fast.comet long.parquet -o long_scores.parquet")
     scores = pl.read_csv("long_scores.csv")
     assert pl.read_parquet("long_scores.parquet").equals(scores)
     assert scores["step"].to_list() == list(range(LONG + 5))
@@ -222,7 +221,7 @@ def test_a_bad_reading_in_a_late_block_leaves_no_partial_result(long, output):
     (long / "faulty.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
     before = set(long.iterdir())
     sentence = f"'level' is nan in row {LONG + 7} of 'faulty.csv' (time step {LONG + 5})."
-    assert refused(sentence, "score", "fast.comet", "faulty.csv", *output).out == ""
+    assert refused(sentence, "score fast.comet faulty.csv", *output).out == ""
     assert set(long.iterdir()) == before
 
 
@@ -231,7 +230,7 @@ def test_times_must_increase_from_block_to_block(long):
     rows = [f"{(start + timedelta(seconds=i)).isoformat()},1,2,3\n" for i in range(2**16)]
     (long / "back.csv").write_text("".join(["time,flow,level,valve\n", *rows, rows[-1]]))
     words = "row 65538 of 'back.csv' (time step 65536, 2024-03-01T18:12:15.000000) appears twice"
-    refused(words, "score", "fast.comet", "back.csv")
+    refused(words, "score fast.comet back.csv")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems report the peak in other units")
@@ -255,7 +254,7 @@ def test_peak_memory_does_not_grow_with_the_file(long):
 def test_events_are_written_with_their_times(folder):
     detector, readings = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
     arguments = ("--threshold", "quantile:0.02", "--min-length", "2")
-    code, shown, stderr = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
+    code, shown, stderr = run("score plant.comet today.csv -o s.csv --events events.csv", *arguments)
     expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
     assert (code, shown) == (0, "")
     assert expected
@@ -272,23 +271,23 @@ def test_events_are_written_with_their_times(folder):
 
 
 def test_a_budget_of_alerts_is_written_as_people_say_it():
-    _, shown, _ = done("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/day")
+    _, shown, _ = done("fit normal.csv -o other.comet --alerts 2/day")
     assert shown.endswith("Expect at most 1 event in 720 readings, 2 a day.\n")
     assert Comet.load("other.comet").threshold == Budget(alerts_per_day=2)
-    done("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/1000,3/day", "--force")
+    done("fit normal.csv -o other.comet --alerts 2/1000,3/day --force")
     assert Comet.load("other.comet").threshold == Budget(alerts=2, per=1000, alerts_per_day=3)
 
 
 def test_too_many_alerts_a_day_are_reduced_with_a_sentence():
-    _, _, stderr = done("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--alerts", "100/day")
+    _, _, stderr = done("score plant.comet today.csv -o s.csv --force --alerts 100/day")
     assert "The budget of 100 alerts a day is one in 14.4 readings, too many to look at. It is reduced to" in stderr
 
 
 def test_a_higher_mark_turns_alerts_into_notices():
-    arguments = ("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--events", "events.csv")
+    arguments = "score plant.comet today.csv -o s.csv --force --events events.csv"
     levels = []
     for mark in ("0", "1"):
-        done(*arguments, "--alert-from", mark)
+        done(arguments, "--alert-from", mark)
         levels.append(pl.read_csv("events.csv")["level"].to_list())
     assert len(levels[0]) == len(levels[1]) > 0
     assert set(levels[0]) == {"alert"}
@@ -297,16 +296,15 @@ def test_a_higher_mark_turns_alerts_into_notices():
 
 def test_a_time_is_explained_like_its_time_step(folder):
     time = pl.read_csv(folder / "today.csv", try_parse_dates=True)["time"][70]
-    by_step, by_time = (run("explain", "plant.comet", "today.csv", "--json", "--step", at) for at in ("70", f"{time}Z"))
+    by_step, by_time = (run("explain plant.comet today.csv --json --step", at) for at in ("70", f"{time}Z"))
     assert by_step[0] == 0
     assert by_step == by_time
     pairs = (("70", "71"), (f"{time}Z", f"{time}Z"))  # the reading at a stop is included
     by_steps, by_times = (
-        run("explain", "plant.comet", "today.csv", "--json", "--start", *pair[:1], "--stop", *pair[1:])
-        for pair in pairs
+        run("explain plant.comet today.csv --json --start", *pair[:1], "--stop", *pair[1:]) for pair in pairs
     )
     assert by_steps == by_times
-    code, shown, stderr = run("explain", "plant.comet", "today.csv", "--step", "2001-01-01T00:00Z")
+    code, shown, stderr = run("explain plant.comet today.csv --step 2001-01-01T00:00Z")
     assert (code, shown) == (2, "")
     assert re.search(r"The time 2001-01-01T00:00Z is outside the series, which is from \S+Z to \S+Z\.", stderr)
 
@@ -319,20 +317,20 @@ def moved(folder):
 
 
 def test_score_says_when_far_more_readings_are_flagged_than_promised(moved):
-    _, _, stderr = done("score", "plant.comet", moved.name, "--threshold", "quantile:0.01")
+    _, _, stderr = done("score plant.comet", moved.name, "--threshold", "quantile:0.01")
     assert stderr.count("times the promised 1 %, mostly because of level") == 1
-    assert "promised" not in run("score", "plant.comet", "normal.csv", "--threshold", "quantile:0.01")[2]
+    assert "promised" not in run("score plant.comet normal.csv --threshold quantile:0.01")[2]
 
 
 def test_a_stream_says_so_once(moved):
-    _, stdout, stderr = done("stream", "plant.comet", "--threshold", "quantile:0.01", stdin=moved.read_bytes())
+    _, stdout, stderr = done("stream plant.comet --threshold quantile:0.01", stdin=moved.read_bytes())
     assert len(_answers(stdout)) == 600
     assert stderr.count("times the promised 1 %, mostly because of level") == 1
 
 
 def test_the_events_of_a_baseline_are_written_too():
-    done("fit", "normal.csv", "-o", "norm.model", "--detector", "squared-norm", "--threshold", "spot:1e-3")
-    done("score", "norm.model", "today.csv", "-o", "s.csv", "--events", "events.parquet")
+    done("fit normal.csv -o norm.model --detector squared-norm --threshold spot:1e-3")
+    done("score norm.model today.csv -o s.csv --events events.parquet")
     assert 70 in pl.read_parquet("events.parquet")["peak"].to_list()
 
 
@@ -369,19 +367,19 @@ def in_two(folder: Path, cut: int, *arguments: object) -> list[Ended]:
 def test_the_stream_equals_the_batch(folder, file, form):
     if form != "auto" and not file.endswith(form):
         return
-    _, shown, _ = done("stream", "plant.comet", "--format", form, stdin=(folder / file).read_bytes())
+    _, shown, _ = done("stream plant.comet --format", form, stdin=(folder / file).read_bytes())
     _assert_scores(_answers(shown), folder)
 
 
 def test_fields_are_matched_by_name_and_others_ignored():
     mixed = pl.read_csv("today.csv").select("valve", pl.lit("pump 3").alias("where"), "flow", "level")
-    _, shown, _ = done("stream", "plant.comet", stdin=mixed.write_csv())
+    _, shown, _ = done("stream plant.comet", stdin=mixed.write_csv())
     assert "time" not in _lines(shown)[0]
     assert [line["alert_score"] for line in _answers(shown)] == pl.read_csv("scores.csv")["alert_score"].to_list()
 
 
 def test_a_line_has_no_ranking_score(folder):
-    _, shown, _ = run("stream", "plant.comet", stdin=(folder / "today.csv").read_bytes())
+    _, shown, _ = run("stream plant.comet", stdin=(folder / "today.csv").read_bytes())
     wanted = {"step", "time", "alert_score", "threshold", "anomaly", "variables"}
     assert {frozenset(line.keys() - {"events"}) for line in _answers(shown)} == {frozenset(wanted)}
 
@@ -403,7 +401,7 @@ def test_readings_of_a_network_that_wait_for_a_score_wait_in_the_snapshot(folder
     waiting = int(second[2].partition("scores of the last ")[2].split()[0])
     assert 0 < waiting < 4
     lines = _lines(first[1] + second[1])
-    done("score", "network.comet", "today.csv", "-o", "network_scores.csv")
+    done("score network.comet today.csv -o network_scores.csv")
     scores = pl.read_csv("network_scores.csv")[: 100 - waiting]
     assert [line["alert_score"] for line in lines] == scores["alert_score"].to_list()
     assert [line["time"][:19] for line in lines] == scores["time"].to_list()  # including those that waited
@@ -411,9 +409,9 @@ def test_readings_of_a_network_that_wait_for_a_score_wait_in_the_snapshot(folder
 
 @pytest.mark.parametrize("cut", [20, 71, 99])
 def test_events_open_and_close_once_across_snapshots(folder, tmp_path, cut):
-    arguments = ("stream", "plant.comet", "--min-length", "2", "--merge-gap", "1", "--only-events")
-    whole = run(*arguments, stdin=(folder / "today.csv").read_bytes()).out
-    parts = "".join(part.out for part in in_two(folder, cut, *arguments, "--snapshot", tmp_path / "plant.stream"))
+    arguments = "stream plant.comet --min-length 2 --merge-gap 1 --only-events"
+    whole = run(arguments, stdin=(folder / "today.csv").read_bytes()).out
+    parts = "".join(part.out for part in in_two(folder, cut, arguments, "--snapshot", tmp_path / "plant.stream"))
     changes = [change for line in _lines(whole) for change in line["events"]]
     readings = pl.read_parquet(folder / "today.parquet")
     events = Comet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
@@ -431,24 +429,24 @@ def test_after_a_bad_reading_the_snapshot_resumes_with_the_corrected_one(folder,
     bad = rows[50].rpartition(",")[0] + ",\n"
     sentence = "Line 52: variable 'valve' is missing. Send it, or fit the detector with a gap rule"
     lines = "".join([header, *rows[:50], bad, *rows[51:]])
-    first = refused(sentence, "stream", "plant.comet", *snapshot, stdin=lines)
-    second = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[50:]]))
+    first = refused(sentence, "stream plant.comet", *snapshot, stdin=lines)
+    second = run("stream plant.comet", *snapshot, stdin="".join([header, *rows[50:]]))
     _assert_scores(_lines(first[1] + second[1]), folder)
 
 
 def test_without_a_snapshot_every_reading_before_a_bad_one_is_scored(folder):
     lines = (folder / "today.jsonl").read_text().splitlines()[:50]
     sentence, given = "Line 51: there is no value for variable 'level'", "\n".join([*lines, '{"flow": 1}'])
-    ended = refused(sentence, "stream", "plant.comet", stdin=given)
+    ended = refused(sentence, "stream plant.comet", stdin=given)
     assert [line["step"] for line in _lines(ended.out)] == list(range(50))
 
 
 def test_bytes_that_are_no_text_are_no_number():
-    refused("Line 2: variable 'valve' is", "stream", "plant.comet", stdin=b"flow,level,valve\n1,2,\xff\n")
+    refused("Line 2: variable 'valve' is", "stream plant.comet", stdin=b"flow,level,valve\n1,2,\xff\n")
 
 
 def test_a_network_needs_a_window_of_readings():
-    refused("The stream ended after 1 readings", "stream", "network.comet", stdin="flow,level,valve\n1,2,3\n")
+    refused("The stream ended after 1 readings", "stream network.comet", stdin="flow,level,valve\n1,2,3\n")
 
 
 def test_columns_are_matched_by_position_for_a_detector_fitted_on_an_array():
@@ -498,17 +496,17 @@ def test_scores_are_printed_while_the_input_is_open_and_ctrl_c_keeps_the_rest(fo
     assert live.returncode == 0, stderr
     assert "Traceback" not in stderr
     assert "Wrote 'live.stream' after 40 readings" in stderr
-    _, more, _ = run("stream", "plant.comet", "--snapshot", "live.stream", stdin="".join([lines[0], *lines[41:]]))
+    _, more, _ = run("stream plant.comet --snapshot live.stream", stdin="".join([lines[0], *lines[41:]]))
     assert rest == ""
     _assert_scores(_lines("".join(first) + more), folder)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("verb", [["score", "plant.comet", "today.csv"], ["stream", "plant.comet"]])
+@pytest.mark.parametrize("verb", ["score plant.comet today.csv", "stream plant.comet"])
 def test_a_full_disk_is_reported_in_one_sentence(folder, verb):
     sentence = "Cannot write the output: No space left on device. Free some space or write elsewhere."
     with Path("/dev/full").open("w") as full:
-        refused(sentence, *verb, stdin=(folder / "today.csv").read_bytes(), stdout=full)
+        refused(sentence, verb, stdin=(folder / "today.csv").read_bytes(), stdout=full)
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")
@@ -517,7 +515,7 @@ def test_ctrl_c_during_fit_writes_nothing(folder):
     ctrl_c = threading.Timer(1.0, signal.pthread_kill, [main_thread, signal.SIGINT])
     with deadline(60):
         ctrl_c.start()
-        code, _, stderr = run("fit", "normal.csv", "-o", "late.comet", *NETWORK, "--steps", "1000000")
+        code, _, stderr = run("fit normal.csv -o late.comet", *NETWORK, "--steps", "1000000")
     assert code == 130
     assert stderr.endswith("cometad: Interrupted; nothing was written.\n")
     assert not list(folder.glob("*late*"))
@@ -531,7 +529,7 @@ def test_a_bug_is_reported_as_a_bug(monkeypatch):
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("cometad.comet.Comet.load", broken)
-    code, _, stderr = run("score", "plant.comet", "today.csv")
+    code, _, stderr = run("score plant.comet today.csv")
     assert code == 1
     assert "ZeroDivisionError" in stderr
     assert stderr.endswith("Please report it with the lines above.\n")
@@ -541,9 +539,8 @@ def test_a_bug_is_reported_as_a_bug(monkeypatch):
 
 
 def test_data_lists_missing_datasets_and_how_to_get_them(tmp_path):
-    _, shown, _ = done("data", "list", "--data-dir", tmp_path)
-    assert "Request it from iTrust" in shown
-    code, shown, _ = run("data", "check", "PSM", "--data-dir", tmp_path)
+    assert "Request it from iTrust" in done("data list --data-dir", tmp_path).out
+    code, shown, _ = run("data check PSM --data-dir", tmp_path)
     assert (code, shown.startswith("PSM was not found. Take")) == (0, True)
 
 
@@ -551,8 +548,8 @@ def test_data_check_compares_counts_with_the_published_ones(tmp_path):
     (tmp_path / "ASD" / "omi-1").mkdir(parents=True)
     for part, shape in (("train", (8, 2)), ("test", (4, 2)), ("test_label", (4,))):
         np.save(tmp_path / "ASD" / "omi-1" / f"{part}.npy", np.zeros(shape))
-    assert str(tmp_path / "ASD") in run("data", "list", "--data-dir", tmp_path)[1]
-    _, shown, _ = done("data", "check", "ASD", "MSL", "--data-dir", tmp_path)
+    assert str(tmp_path / "ASD") in run("data list --data-dir", tmp_path)[1]
+    _, shown, _ = done("data check ASD MSL --data-dir", tmp_path)
     assert "8 / 102,331" in shown
     assert "differs" in shown
     assert "MSL was not found" in shown
@@ -560,4 +557,4 @@ def test_data_check_compares_counts_with_the_published_ones(tmp_path):
 
 def test_a_damaged_dataset_is_reported_as_bad_input(tmp_path):
     (tmp_path / "ASD.tar.xz").write_bytes(b"not an archive")
-    refused("is damaged", "data", "check", "ASD", "--data-dir", tmp_path)
+    refused("is damaged", "data check ASD --data-dir", tmp_path)

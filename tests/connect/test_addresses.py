@@ -37,6 +37,10 @@ QUERIES = {name: f'plant{{sensor="{name}"}}' for name in NAMES}
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
+        ({"url": "file://server/share/"}, "three slashes"),
+        ({"url": "file:"}, "names no folder"),
+        ({"url": "file:///tmp/?follow=maybe"}, "The option follow is 'maybe'. Choose yes or no."),
+        ({"url": "file:///tmp/?offset=3"}, "Unknown option of file 'offset'"),
         ({"url": "mqtt://host"}, "names no topic"),
         ({"url": "mqtt:///topic"}, "names no broker"),
         ({"url": "mqtt://host/a/b+/c"}, "mixes text with a wildcard"),

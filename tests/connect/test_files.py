@@ -12,21 +12,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from broker_case import problems_of, scored
 from cometad.connect.address import Address
 from cometad.connect.file_source import MOST_BAD, FolderPlace, FollowedFolder
-from cometad.connect.source import source_of
-from cometad.errors import CometadError
 from contract import is_a_sentence
-from plant_case import (
-    feeding,
-    pump_file,  # noqa: F401  a fixture
-    read_to_end,
-    reasons,
-    run_until,
-    service_in,
-    stored,
-    wanted,
-)
+from plant_case import feeding, read_to_end, reasons, run_until, service_in, stored
 from serve_case import NAMES, START, as_readings, faulty, frame, plant, until
 
 HEADER = "time," + ",".join(NAMES) + "\n"
@@ -50,7 +40,7 @@ for i, line in enumerate(lines[1:], 1):
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory, pump_file):  # noqa: F811
+def running(tmp_path_factory, pump_file):
     """One service for tests that use streams of their own."""
     streams = [f"pump-{i}" for i in range(20)]
     with service_in(tmp_path_factory.mktemp("data"), pump_file, *streams) as service:
@@ -98,18 +88,15 @@ def append(path, text):
         handle.write(text)
 
 
-def test_a_rotated_file_is_followed_line_by_line(case, pump_file):  # noqa: F811
+def test_a_rotated_file_is_followed_line_by_line(case, pump):
     values = faulty(350)
     with feeding(case.service, case.address("readings.csv")) as connection:
         text = HEADER + "".join(lines(values))
         subprocess.run([sys.executable, "-c", WRITER], input=text, text=True, cwd=case.folder, check=True, timeout=60)
         case.has(350)
         assert connection.set_aside == 0
-    assert case.values().tobytes() == values.tobytes()
-    number = case.service.stream(case.stream).id
-    folder = case.service.settings.data_dir
-    until(lambda: len(stored(folder, "scores", number)) == 350)
-    assert stored(folder, "scores", number).tobytes() == wanted(pump_file, values)[0].tobytes()
+    scored(case.service, case.stream, 350)
+    assert problems_of(case.service.store, case.stream, values, pump[0]) == []
 
 
 def test_half_a_line_waits_for_its_end(case):
@@ -353,22 +340,6 @@ def test_a_folder_that_vanishes_is_a_state_and_comes_back(case):
         assert is_a_sentence(connection.reason)
         moved.rename(case.folder)
     run_until(case.address(), case.service, "connected")
-
-
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("file://server/share/", "three slashes"),
-        ("file:", "names no folder"),
-        ("file:///tmp/?follow=maybe", "The option follow is 'maybe'. Choose yes or no."),
-        ("file:///tmp/?offset=3", "Unknown option of file 'offset'"),
-    ],
-)
-def test_a_wrong_address_is_one_sentence(url, problem):
-    with pytest.raises(CometadError) as caught:
-        source_of(Address(url, stream="pump"))
-    assert is_a_sentence(str(caught.value))
-    assert problem in str(caught.value)
 
 
 def test_a_folder_that_does_not_exist_is_one_sentence(case):

@@ -6,23 +6,10 @@ import pytest
 
 from cometad.connect.address import Address
 from contract import is_a_sentence
-from plant_case import (
-    feeding,
-    reasons,
-    run_until,
-    service_in,
-    stored,
-    wanted,
-)
+from plant_case import feeding, reasons, run_until, service_in, stored, wanted
 from serve_case import NAMES, START, as_readings, faulty, plant, until
 from servers.certificate import self_signed
-from servers.mosquitto import (
-    PASSWORD,
-    Mosquitto,
-    Publisher,
-    password_file,
-    without_subscriptions,
-)
+from servers.mosquitto import PASSWORD, Mosquitto, Publisher, password_file, without_subscriptions
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +57,7 @@ def test_retained_readings_are_ignored_and_retained_values_are_taken(mosquitto, 
     assert reasons(running, address)[0].endswith("is before that of the last reading. Send readings in time order.")
 
 
-def test_one_topic_per_variable_is_put_on_a_grid(mosquitto, running, pump_file):
+def test_one_topic_per_variable_is_put_on_a_grid(mosquitto, running, pump):
     tags = {"flow": "tags/flow", "level": "tags/tank#level", "heat": "tags/tank#heat"}
     address = Address(mosquitto.url, stream="tags", tags=tags, period="1s", given_name="tags")
     values = faulty(120)
@@ -92,7 +79,7 @@ def test_one_topic_per_variable_is_put_on_a_grid(mosquitto, running, pump_file):
     folder, number = running.settings.data_dir, running.stream("tags").id
     until(lambda: len(stored(folder, "scores", number)) >= 119)
     assert stored(folder, "readings", number)[:119].tobytes() == values[:119].tobytes()
-    assert stored(folder, "scores", number)[:119].tobytes() == wanted(pump_file, values[:119])[0].tobytes()
+    assert stored(folder, "scores", number)[:119].tobytes() == wanted(pump[0], values[:119])[0].tobytes()
     found = reasons(running, address)
     assert all(map(is_a_sentence, found))
     assert found[0] == (

@@ -25,11 +25,13 @@ def test_readings_may_name_their_stream_and_everything_is_acknowledged(nats_serv
         until(lambda: connection.set_aside == 1)
     (found,) = rejected(service.store, "broker", 10)
     assert found.stream == "b"
-    assert found.place.endswith(".x")
-    infos = nats_server.do(lambda js: js.consumers_info("NAMED"))
-    assert [(one.name, one.num_pending, one.num_ack_pending) for one in infos] == [
-        (f"cometad-{i}", 0, 0) for i in range(4)
-    ]
+    assert found.where.endswith(".x")
+
+    def waiting():
+        infos = nats_server.do(lambda js: js.consumers_info("NAMED"))
+        return [(one.name, one.num_pending, one.num_ack_pending) for one in infos]
+
+    until(lambda: waiting() == [(f"cometad-{i}", 0, 0) for i in range(4)])  # acknowledged after the commit
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])

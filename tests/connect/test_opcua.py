@@ -12,13 +12,7 @@ from asyncua import Client
 from cometad.connect import opcua
 from cometad.connect.address import Address
 from contract import is_a_sentence
-from plant_case import (
-    feeding,
-    reasons,
-    run_until,
-    service_in,
-    stored,
-)
+from plant_case import feeding, reasons, run_until, service_in, stored
 from serve_case import NAMES, plant, until
 from servers.opcua import OpcuaServer
 

@@ -10,16 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plant_case import (
-    service_in,
-    stored,
-    stored_events,
-    wanted,
-)
+from plant_case import service_in, stored, stored_events, wanted
 from serve_case import NAMES, Server, as_readings, faulty, until
-from servers.mosquitto import (
-    Publisher,
-)
+from servers.mosquitto import Publisher
 from servers.opcua import OpcuaServer
 
 ROWS, KILLS = 900, 5
@@ -31,7 +24,7 @@ def nodes():
         yield server
 
 
-def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file):
+def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file, pump):
     folder, values, chance = tmp_path / "data", faulty(ROWS), random.Random(7)
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -57,7 +50,7 @@ def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file)
         until(lambda: all(len(stored(folder, "scores", stream)) >= ROWS - 1 for stream in (1, 2, 3)))
         until(lambda: len(stored(folder, "scores", 1)) == len(stored(folder, "scores", 3)) == ROWS)
         assert server.stop() == 0  # what the nodes gave is scored up to the last reading
-    scores, events = wanted(pump_file, values)
+    scores, events = wanted(pump[0], values)
     for stream in (1, 2, 3):
         rows = ROWS - 1 if stream == 2 else ROWS  # the last row of tags waits for what follows it
         assert stored(folder, "readings", stream)[:rows].tobytes() == values[:rows].tobytes()
@@ -68,7 +61,7 @@ def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file)
     found = stored(folder, "readings", 4)
     assert all(found[: len(before)].tobytes() == before.tobytes() for before in kept if len(before))
     assert (np.diff(stored_times(folder, 4)) > 0).all()
-    scores, events = wanted(pump_file, found)
+    scores, events = wanted(pump[0], found)
     assert stored(folder, "scores", 4).tobytes() == scores.tobytes()
     assert stored_events(folder, 4) == events
 

@@ -138,7 +138,7 @@ def test_pages_of_any_size_equal_one_query_per_step(plant_server, tags, options,
     async def pages():
         async with queries.api.opened():
             cut = [steps[i : i + most] for i in range(0, len(steps), most)]
-            return np.concatenate([queries.placed(page, await queries.over(page), NAMES)[0] for page in cut])
+            return np.concatenate([queries.placed(page, await queries.over(page), NAMES) for page in cut])
 
     naive = np.full((len(steps), 3), np.nan)
     for i, k in enumerate(steps):
@@ -282,7 +282,7 @@ def test_a_page_that_is_too_much_is_halved_and_a_step_that_cannot_be_evaluated_i
     assert last < bad
     np.testing.assert_array_equal(times, wanted)
     (row,) = rejected(service.store, one.name, 10)
-    assert row.place == datetime.fromtimestamp(bad, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert row.where == datetime.fromtimestamp(bad, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert "returned 2 series" in row.reason
 
 

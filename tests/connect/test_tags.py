@@ -7,17 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.connect.tags import TagTable
-from cometad.saving import load_state, saved_state
 from naive_connect import NaiveTable
 
 NAMES = ["flow", "level", "heat"]
 START = 1_772_366_400.0
 STEPS = st.one_of(st.floats(-3, 3), st.floats(0, 0.6), st.sampled_from([0.0, 1.0, 12.0, 5000.0]))
 MOVES = st.tuples(st.sampled_from([*NAMES, *NAMES, "until"]), STEPS, st.one_of(st.floats(-5, 5), st.just(math.nan)))
-
-
-def state(table):
-    return saved_state(table, table.saved)
 
 
 def same(rows):
@@ -42,10 +37,10 @@ def test_rows_are_those_of_a_loop_over_everything_that_came(moves, period, hold)
             given_now, expected = table.add(name, now, value), naive.add(name, now, value)
         assert same(given_now) == same(expected)
         if i == len(moves) // 2:  # a restart changes nothing
-            saved = json.loads(json.dumps(state(table)))
+            saved = json.loads(json.dumps(table.state()))
             table = TagTable(NAMES, period, hold)
             assert table.continues(saved)
-            load_state(table, table.saved, saved, dict)
+            table.restore(saved)
 
 
 def test_the_grid_does_not_drift_in_a_million_periods():
@@ -79,7 +74,7 @@ def test_memory_does_not_grow_with_the_values_of_one_period():
     table = TagTable(NAMES, period=1.0)
     for i in range(5000):
         table.add("flow", START + i / 100_000, float(i))
-    assert len(json.dumps(state(table))) < 500
+    assert len(json.dumps(table.state())) < 500
 
 
 def test_values_from_before_the_beginning_are_forgotten():
@@ -92,6 +87,6 @@ def test_values_from_before_the_beginning_are_forgotten():
 
 
 def test_the_state_of_another_table_is_not_taken():
-    found = state(TagTable(["flow"], period=1.0))
+    found = TagTable(["flow"], period=1.0).state()
     assert not TagTable(["flow"], period=2.0).continues(found)
     assert not TagTable(["level"], period=1.0).continues(found)

@@ -68,24 +68,6 @@ def test_chunks_and_snapshots_change_nothing(rule, values, data):
         assert np.concatenate(found).tobytes() == expected.tobytes()
 
 
-@given(values=SERIES)
-def test_measured_cells_do_not_change_and_all_others_are_marked_as_imputed(values):
-    for rule in RULES:
-        filled = fill(values, rule, CENTER)
-        assert np.array_equal(filled.imputed, np.isnan(values))
-        assert np.array_equal(filled.values[~filled.imputed], values[~np.isnan(values)])
-        assert np.isfinite(filled.values).all()
-        assert not (filled.doubtful & ~filled.imputed).any()
-
-
-def test_a_gap_longer_than_the_limit_is_filled_but_doubtful():
-    column = np.array([[1.0], [np.nan], [np.nan], [np.nan], [5.0]])
-    for rule, doubtful in ((ForwardFill(2), [0, 0, 0, 1, 0]), (Interpolate(2), [0, 1, 1, 1, 0])):
-        filled = fill(column, rule, np.array([7.0]))
-        assert filled.values[:, 0].tolist() == [1.0, *(7.0 if doubt else 1.0 for doubt in doubtful[1:4]), 5.0]
-        assert filled.doubtful[:, 0].tolist() == doubtful
-
-
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @given(values=SERIES)
 def test_imputed_values_stay_within_the_bounds(rule, values):
@@ -100,18 +82,6 @@ def test_interpolation_returns_a_reading_as_soon_as_its_gap_ends_or_is_too_long(
     given = [len(run.push(np.array([[value]])).values) for value in (1.0, np.nan, np.nan, 4.0, np.nan, np.nan, np.nan)]
     assert given == [1, 0, 0, 3, 0, 0, 3]
     assert len(run.push(np.array([[np.nan]])).values) == 1  # the gap is known to be too long
-
-
-def test_a_run_keeps_only_the_readings_that_wait():
-    run = GapRun(Interpolate(4), np.zeros(3))
-    rng = np.random.default_rng(0)
-    sizes = set()
-    for _ in range(50):
-        values = rng.normal(size=(100, 3))
-        values[rng.random(values.shape) < 0.3] = np.nan
-        run.push(values)
-        sizes.add(sum(array.nbytes for array in run.state().values()))
-    assert max(sizes) <= (4 + 2) * 3 * 8
 
 
 # -- errors --------------------------------------------------------------------------------------------------------
@@ -491,18 +461,3 @@ def test_late_and_duplicate_readings_are_dropped_and_counted_and_nothing_else_ch
     assert np.concatenate([np.empty(0), *parts]).tobytes() == np.asarray(expected).tobytes()
     assert (stream.seen, stream.dropped) == (len(kept), len(minutes) - len(kept))
     assert stream.snapshot() != whole.snapshot() or len(kept) == len(minutes)
-
-
-def test_late_readings_are_refused_by_default_and_leave_the_stream_unchanged():
-    stream = fitted_on_a_frame(RefuseGaps()).stream()
-    stream.update_many(timed(FRESH[:3], [0, 1, 2]))
-    before = stream.snapshot()
-    with pytest.raises(InputError, match="appears twice"):
-        stream.update_many(timed(FRESH[:1], [2]))
-    assert stream.snapshot() == before
-    assert stream.dropped == 0
-
-
-def test_an_unknown_rule_for_late_readings_is_refused():
-    with pytest.raises(ParameterError, match=r"Unknown rule for late readings 'keep'\. Available: refuse, drop"):
-        fitted_on_a_frame(RefuseGaps()).stream(late="keep")

@@ -38,7 +38,7 @@ def from_stream(text, layout, folder=None, form="csv", numbers=None):
 
 def of_batch(batch, layout):
     dates = StreamDates(layout.dialect.date_order)
-    return list(map(tuple, batch.values.tolist())), dates.seconds_of_many(batch.times, batch.lines)
+    return list(map(tuple, batch.values.tolist())), list(map(dates.seconds, batch.times, batch.lines))
 
 
 def from_body(text, layout, folder):

@@ -16,8 +16,8 @@ import pytest
 from cometad import BASELINES, Comet, Fleet, Quantile
 from cometad.alerting.alerts import Alerts
 from cometad.alerting.severity import meaning
-from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
-from cometad.fleet.engines import SerialEngine
+from cometad.errors import CometadError, ModelFileError, OutputError, ParameterError
+from cometad.fleet.engines import SerialEngine, TaskOutcome
 from cometad.fleet.jobs import page_of_entity
 from cometad.fleet.storage import JOURNAL, MANIFEST, Entry, FleetFolder, writing
 from fleet_case import machine_rows, machines
@@ -50,8 +50,14 @@ def quick(data, folder, **options):
     return Fleet.fit(data, folder=folder, **options)
 
 
+@pytest.fixture
+def made(table, tmp_path):
+    """A quick fleet of its own."""
+    return quick(table, tmp_path / "fleet", by="machine")
+
+
 def test_every_detector_equals_a_single_fit_to_the_bit(fleet, table):
-    assert list(fleet) == NAMES
+    assert list(fleet) == NAMES  # text, not 0, 1, 2, 3
     assert [fleet.content(name) for name in fleet] == [single(table, name) for name in NAMES]
 
 
@@ -62,10 +68,8 @@ def test_a_fleet_is_a_mapping_that_loads_detectors_when_asked(fleet):
     assert fleet["002"].names_ == ("flow", "level")
     with pytest.raises(KeyError):
         fleet["nobody"]
-
-
-def test_a_name_that_looks_like_a_number_stays_text(fleet):
-    assert list(fleet) == NAMES  # not 0, 1, 2, 3
+    with pytest.raises(TypeError, match="A fleet has no option 'worker'"):
+        fleet.score({}, worker=2)
 
 
 def test_scores_equal_those_of_the_single_detector(fleet):
@@ -136,6 +140,8 @@ def test_other_parameters_are_refused_unless_everything_is_fitted_again(table, t
     other = BASELINES["squared-norm"](threshold=Quantile(rate=0.2))
     with pytest.raises(ParameterError, match=r"was fitted with threshold=.*another folder, or refit everything"):
         quick(table, tmp_path / "fleet", by="machine", detector=other)
+    with pytest.raises(ParameterError, match=r"was fitted with pool=0, not 7\."):
+        quick(table, tmp_path / "fleet", by="machine", pool=7)
     again = quick(table, tmp_path / "fleet", by="machine", detector=other, refit=True)
     assert again.run.fitted == 4
     assert again["000"].threshold == Quantile(rate=0.2)
@@ -171,6 +177,17 @@ def test_an_entity_that_fails_is_recorded_with_its_reason_and_stops_nobody(table
     assert Fleet.load(tmp_path / "fleet").entries["short"].status == "failed"
 
 
+def test_an_entity_whose_workers_died_is_recorded_with_the_reason(table, tmp_path):
+    class Dying(SerialEngine):
+        def run(self, function, tasks):
+            for outcome in super().run(function, tasks):
+                yield outcome if outcome.number != 1 else TaskOutcome(1, None, "All 3 attempts failed.")
+
+    made = quick(table, tmp_path / "fleet", by="machine", engine=Dying(), pool=400)
+    assert made.run.failed == {"001": "All 3 attempts failed."}
+    assert list(made) == ["000", "002", "003"]
+
+
 def test_failed_entities_are_tried_again_only_on_request(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
@@ -192,8 +209,7 @@ def test_entities_may_have_different_columns_and_check_names_them(table, tmp_pat
     assert (found.unknown, found.silent) == (["new"], ["b", "c", "d"])
 
 
-def test_a_replaced_detector_is_there_at_once_and_after_loading(fleet, table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_replaced_detector_is_there_at_once_and_after_loading(made, table, tmp_path):
     other = Comet().fit(machines(1).drop("machine"))
     made.replace("002", other)
     assert made.content("002") == Fleet.load(tmp_path / "fleet").content("002") == other.to_bytes()
@@ -214,8 +230,7 @@ def test_a_replaced_detector_is_kept_until_its_readings_change(table, tmp_path):
     assert quick(data, tmp_path / "fleet", by="machine").content("001") != own
 
 
-def test_a_removed_entity_is_gone_and_the_others_stay(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_removed_entity_is_gone_and_the_others_stay(made, tmp_path):
     made.remove("001")
     assert list(made) == list(Fleet.load(tmp_path / "fleet")) == ["000", "002", "003"]
     assert made.check().damaged == {}
@@ -243,8 +258,7 @@ def test_a_full_pack_is_followed_by_the_next(table, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut off", "deleted"])
-def test_a_damaged_pack_is_detected(damage, table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_damaged_pack_is_detected(made, damage, tmp_path):
     (pack,) = FleetFolder(tmp_path / "fleet").packs().values()
     content = bytearray(pack.read_bytes())
     entry = made.entries["003"]
@@ -262,16 +276,22 @@ def test_a_damaged_pack_is_detected(damage, table, tmp_path):
         Fleet.load(tmp_path / "fleet")["003"]
 
 
-@pytest.mark.parametrize("name", ["fleet.json", MANIFEST])
-def test_a_damaged_manifest_is_refused(name, table, tmp_path):
-    quick(table, tmp_path / "fleet", by="machine")
-    (tmp_path / "fleet" / name).write_bytes(b"PAR1 no")
-    with pytest.raises(ModelFileError, match="is damaged"):
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        ("fleet.json", b"PAR1 no", "is damaged"),
+        ("fleet.json", b'{"format": 9}', "was written by a newer cometad"),
+        (MANIFEST, b"PAR1 no", "is damaged"),
+        (JOURNAL, b'{"name"\n{}\n', "is damaged"),  # not its last line
+    ],
+)
+def test_a_damaged_or_newer_fleet_is_refused(made, name, content, words, tmp_path):
+    (tmp_path / "fleet" / name).write_bytes(content)
+    with pytest.raises(ModelFileError, match=words):
         Fleet.load(tmp_path / "fleet")
 
 
-def test_two_processes_cannot_write_one_fleet(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_two_processes_cannot_write_one_fleet(made, table, tmp_path):
     with writing(made.folder), pytest.raises(OutputError, match="Another process is writing"):
         quick(table, tmp_path / "fleet", by="machine")
 
@@ -323,14 +343,17 @@ def test_the_overview_counts_alerts_and_notices_and_ranks_by_the_worst_alert(fle
     assert written.headline == f"{alarmed} of 4 entities have alerts; worst: 002"
     assert "<th>alerts</th><th>notices</th>" in (tmp_path / "all.html").read_text()
     assert first.meaning in (tmp_path / "all.html").read_text()
+    (tmp_path / "other-entities").mkdir()
+    (tmp_path / "other-entities" / "notes.txt").touch()
+    with pytest.raises(OutputError, match="exists and has other content"):
+        fleet.report(fresh, tmp_path / "other.html", engine="serial")
     quiet = fleet.report(fresh, tmp_path / "all.html", engine="serial", most=0, alerts=Alerts(alert_from=1.0))
     assert all((line.alerts > 0) == (line.severity == 1.0) for line in quiet.lines)
     counts = {line.name: line.alerts + line.notices for line in written.lines}
     assert {line.name: line.alerts + line.notices for line in quiet.lines} == counts
 
 
-def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(made, tmp_path):
     content = made.content("000")
 
     class Slow(FleetFolder):
@@ -348,16 +371,14 @@ def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(table, tmp_pat
         assert "new" in Slow(tmp_path / "fleet").entries()
 
 
-def test_two_fleets_in_memory_see_what_the_other_changed(table, tmp_path):
-    one = quick(table, tmp_path / "fleet", by="machine")
+def test_two_fleets_in_memory_see_what_the_other_changed(made, tmp_path):
     other = Fleet.load(tmp_path / "fleet")
-    one.remove("001")
+    made.remove("001")
     with pytest.raises(CometadError, match="Unknown entity '001'"):
         other.remove("001")
 
 
-def test_what_a_killed_process_left_behind_is_cut_off(table, tmp_path):
-    made = quick(table, tmp_path / "fleet", by="machine")
+def test_what_a_killed_process_left_behind_is_cut_off(made, tmp_path):
     (pack,) = made.folder.packs().values()
     with pack.open("ab") as file:
         file.write(b"half a detector")
@@ -425,30 +446,28 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(tmp_path):
     assert printed == f"30 entities: {30 - len(kept)} fitted, {len(kept)} unchanged.\n"
 
 
-def test_duplicate_names_in_a_folder_are_refused(tmp_path):
-    for ending in ("csv", "parquet"):
-        getattr(pl.DataFrame(machine_rows(9, 1)), f"write_{ending}")(tmp_path / f"pump.{ending}")
-    with pytest.raises(InputError, match=r"Two files .* the same entity 'pump'"):
-        quick(tmp_path, tmp_path.parent / "never")
-
-
-def test_bad_data_is_refused_in_one_sentence_and_writes_nothing(table, tmp_path):
+def test_bad_data_is_refused_in_one_sentence_and_writes_nothing(made, table, tmp_path):
     table.write_csv(tmp_path / "table.csv")
     table.with_columns(machine=pl.lit(None, pl.String)).write_csv(tmp_path / "unnamed.csv")
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").touch()
+    (tmp_path / "twice").mkdir()
+    table.write_csv(tmp_path / "twice" / "pump.csv")
+    table.write_parquet(tmp_path / "twice" / "pump.parquet")
     cases = [
         ({"data": tmp_path / "table.csv"}, "Name the column with its entities"),
         ({"data": tmp_path / "table.csv", "by": "pump"}, "has no column 'pump'"),
         ({"data": tmp_path / "unnamed.csv", "by": "machine"}, "is empty in row 2 of .*Every row needs an entity"),
         ({"data": tmp_path / "none.csv", "by": "machine"}, "does not exist"),
         ({"data": tmp_path / "empty"}, "folder without tables"),
+        ({"data": tmp_path / "twice"}, "Two files .* the same entity 'pump'"),
         ({"data": "-"}, "not from standard input"),
         ({"data": table}, "by=COLUMN"),
         ({"data": 7}, "Cannot read a fleet from a int"),
         ({"data": {"": table}}, "must be non-empty text"),
         ({"data": tmp_path, "folder": tmp_path / "inside"}, "inside its own data"),
+        ({"data": made.folder.path / MANIFEST, "folder": made.folder.path, "by": "name"}, "is inside the fleet"),
         ({"data": table, "by": "machine", "folder": tmp_path / "notes"}, "is not the folder of a fleet"),
         ({"data": table, "by": "machine", "detector": Comet(pooling=0)}, "'pooling' parameter"),
         ({"data": tmp_path / "table.csv", "by": "machine", "resample": "often"}, "Cannot read the period"),

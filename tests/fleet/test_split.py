@@ -21,6 +21,12 @@ def split(path, folder, buffer=2**20):
     return split_table(reader, "machine", folder, "signature", buffer=buffer)
 
 
+def opened(path, **options):
+    """The series of each entity."""
+    with entities_of(path, "machine", ReadOptions(**options)) as found:
+        return {name: readings.open() for name, readings in found.items()}
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_an_entity_has_its_rows_in_the_order_of_the_table_however_small_the_buffer(ending, tmp_path, monkeypatch):
     monkeypatch.setattr("cometad.fleet.split.ROWS", 64)
@@ -48,15 +54,14 @@ def test_a_word_concerns_only_its_own_entity(size, mark, tmp_path, monkeypatch):
     rows = [f"{'ab'[k % 2]};{k}{mark}5" for k in range(64)] + ["b;Bad"]
     (tmp_path / "table.csv").write_text("machine;flow\n" + "\n".join(rows) + "\n")
     with entities_of(tmp_path / "table.csv", "machine", ReadOptions()) as found:
-        assert found.readings["a"].open().values[:, 0].tolist() == [k + 0.5 for k in range(0, 64, 2)]
+        assert found["a"].open().values[:, 0].tolist() == [k + 0.5 for k in range(0, 64, 2)]
         with pytest.raises(InputError, match=r"'flow' is not numeric: it has .*Bad.* in row 33 of entity 'b'"):
-            found.readings["b"].open()
+            found["b"].open()
 
 
 def test_dates_written_as_text_and_days_first_are_read_per_entity(tmp_path):
     (tmp_path / "table.csv").write_text("machine;time;flow\na;31.03.2026 04:10;1,5\na;31.03.2026 04:11;2,5\n")
-    with entities_of(tmp_path / "table.csv", "machine", ReadOptions()) as found:
-        series = found.readings["a"].open()
+    series = opened(tmp_path / "table.csv")["a"]
     assert series.values[:, 0].tolist() == [1.5, 2.5]
     assert series.times[0].astype("datetime64[s]").item() == datetime(2026, 3, 31, 4, 10)
 
@@ -65,15 +70,13 @@ def test_dates_written_as_text_and_days_first_are_read_per_entity(tmp_path):
 def test_any_text_can_name_an_entity(names, tmp_path_factory):
     folder = tmp_path_factory.mktemp("names")
     pl.DataFrame({"machine": names * 2, "flow": range(2 * len(names))}).write_parquet(folder / "table.parquet")
-    with entities_of(folder / "table.parquet", "machine", ReadOptions()) as found:
-        assert sorted(found.readings) == sorted(names)
-        assert [len(readings.open()) for readings in found.readings.values()] == [2] * len(names)
+    assert {name: len(series) for name, series in opened(folder / "table.parquet").items()} == dict.fromkeys(names, 2)
 
 
 def test_resampling_applies_to_each_entity(tmp_path):
     machines(2, rows=60).write_parquet(tmp_path / "table.parquet")
-    with entities_of(tmp_path / "table.parquet", "machine", ReadOptions(resample="10min:mean")) as found:
-        assert [len(readings.open()) for readings in found.readings.values()] == [6, 6]
+    found = opened(tmp_path / "table.parquet", resample="10min:mean")
+    assert [len(series) for series in found.values()] == [6, 6]
 
 
 @pytest.mark.parametrize("folders", [("date={day}", "machine={name}"), ("machine={name}", "date={day}")])
@@ -84,16 +87,16 @@ def test_partitioned_folders_name_the_entity_at_any_depth(folders, tmp_path):
             folder.mkdir(parents=True)
             pl.DataFrame({"flow": [day + (name == "b") * 10.0] * 2}).write_parquet(folder / "part-0.parquet")
     with entities_of(tmp_path / "data", "machine", ReadOptions()) as found:
-        assert found.readings["a"].open().values[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
-        assert found.readings["b"].carried().open().values[:, 0].tolist() == [11, 11, 12, 12, 13, 13]
+        assert found["a"].open().values[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
+        assert found["b"].carried().open().values[:, 0].tolist() == [11, 11, 12, 12, 13, 13]
 
 
 @pytest.mark.parametrize("value", ["", "__HIVE_DEFAULT_PARTITION__"])
 def test_a_partition_without_a_name_is_refused(value, tmp_path):
     (tmp_path / f"machine={value}").mkdir()
     pl.DataFrame({"flow": [1.0]}).write_parquet(tmp_path / f"machine={value}" / "part-0.parquet")
-    with pytest.raises(InputError, match="names no entity"), entities_of(tmp_path, "machine", ReadOptions()):
-        pass
+    with pytest.raises(InputError, match="names no entity"):
+        opened(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +110,7 @@ def test_a_partition_without_a_name_is_refused(value, tmp_path):
 )
 def test_numbers_name_entities_as_they_are_written(column, names, tmp_path):
     pl.DataFrame({"machine": column, "flow": [1.0, 2.0]}).write_parquet(tmp_path / "table.parquet")
-    with entities_of(tmp_path / "table.parquet", "machine", ReadOptions()) as found:
-        assert list(found.readings) == names
+    assert list(opened(tmp_path / "table.parquet")) == names
 
 
 @pytest.mark.parametrize(
@@ -123,8 +125,8 @@ def test_numbers_name_entities_as_they_are_written(column, names, tmp_path):
 )
 def test_what_names_no_entity_is_refused(column, words, tmp_path):
     pl.DataFrame({"machine": column, "flow": [1.0, 2.0]}).write_parquet(tmp_path / "table.parquet")
-    with pytest.raises(InputError, match=words), entities_of(tmp_path / "table.parquet", "machine", ReadOptions()):
-        pass
+    with pytest.raises(InputError, match=words):
+        opened(tmp_path / "table.parquet")
 
 
 def test_a_column_that_is_empty_at_first_holds_numbers(tmp_path, monkeypatch):
@@ -158,7 +160,7 @@ cometad.fleet.split.ROWS = 2**12
 for name in ("small", "many"):
     with entities_of(f"{sys.argv[1]}/{name}.parquet", "machine", ReadOptions()) as found:
         peak = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())  # in KiB
-        print(len(found.readings), int(peak[1]) // 1024)
+        print(len(found), int(peak[1]) // 1024)
 """
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import naive_serve
 from cometad.connect.contract import ReadingBatch, Receipt
-from cometad.serve import arrivals
+from cometad.serve.arrivals import admit
 from cometad.serve.live_stream import LiveStream, StreamRow
 from cometad.serve.models import StreamSettings
 from contract import is_a_sentence
@@ -31,9 +31,9 @@ def batch_of(readings, first=0):
     return ReadingBatch("s", ["flow"], values, times, sequences, list(range(1, len(readings) + 1)))
 
 
-def admit(batch, stream, known_arrivals, received, known):
+def admitted_of(stream, batch, received, known=lambda at: False):
     receipt = Receipt()
-    return arrivals.admit(batch, stream, known_arrivals, receipt, received, known), receipt
+    return admit(batch, stream, stream.arrivals, received, known, receipt), receipt
 
 
 @settings(max_examples=400)
@@ -45,7 +45,7 @@ def test_readings_are_admitted_like_one_by_one(batches, clock, late):
     known, rows, first = [], [], 0
     for readings, received in zip(batches, clock, strict=False):
         wanted = [naive.take(time, sequence, received) for time, sequence in readings]
-        admitted, receipt = admit(batch_of(readings, first), stream, stream.arrivals, received, known.__contains__)
+        admitted, receipt = admitted_of(stream, batch_of(readings, first), received, known.__contains__)
         known += admitted.ats.tolist()
         rows += admitted.values[:, 0].tolist()
         counts = receipt.accepted, receipt.repeated, receipt.dropped, len(receipt.refused)
@@ -66,7 +66,7 @@ def test_readings_are_admitted_like_one_by_one(batches, clock, late):
 def test_a_bad_time_refuses_its_reading_only():
     stream = stream_of()
     readings = [("2026-03-01T12:00:00Z", None), ("noon", None), (7.5, None), ("2026-03-01T12:00:01Z", None)]
-    admitted, receipt = admit(batch_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
+    admitted, receipt = admitted_of(stream, batch_of(readings), 1772366400.0)
     assert admitted.ats.tolist() == [1772366400.0, 1772366401.0]
     assert [one.line for one in receipt.refused] == [2, 3]
     assert admitted.last_time == "2026-03-01T12:00:01Z"
@@ -76,19 +76,19 @@ def test_a_bad_time_refuses_its_reading_only():
 def test_a_time_far_ahead_does_not_make_all_others_late(others):
     stream = stream_of()
     readings = [("2026-03-01T12:00:00Z", None), *others, ("2062-03-01T12:00:00Z", None)]
-    _, receipt = admit(batch_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
+    _, receipt = admitted_of(stream, batch_of(readings), 1772366400.0)
     assert stream.arrivals.last_at < 1772366410
     assert receipt.refused[-1].line == len(readings)
     assert "more than a day ahead" in receipt.refused[-1].reason
-    later, receipt = admit(batch_of([("2026-03-01T12:00:03Z", None)]), stream, stream.arrivals, 1772366403.0, id)
+    later, receipt = admitted_of(stream, batch_of([("2026-03-01T12:00:03Z", None)]), 1772366403.0)
     assert receipt.accepted == len(later.ats) == 1
 
 
 def test_a_reading_that_is_refused_does_not_decide_how_times_are_written():
     stream = stream_of()
-    _, receipt = admit(batch_of([(9e9, None)]), stream, stream.arrivals, 1772366400.0, lambda at: False)
+    _, receipt = admitted_of(stream, batch_of([(9e9, None)]), 1772366400.0)
     assert len(receipt.refused) == 1
-    _, receipt = admit(batch_of([("2026-03-01T12:00:00Z", None)]), stream, stream.arrivals, 1772366400.0, id)
+    _, receipt = admitted_of(stream, batch_of([("2026-03-01T12:00:00Z", None)]), 1772366400.0)
     assert receipt.accepted == 1
 
 
@@ -96,7 +96,7 @@ def test_the_times_of_readings_without_any_never_go_back():
     stream = stream_of()
     ats = []
     for received in (10.0, 9.0, 11.0, 3.0):
-        admitted, _ = admit(batch_of([(None, None)]), stream, stream.arrivals, received, lambda at: False)
+        admitted, _ = admitted_of(stream, batch_of([(None, None)]), received)
         ats += admitted.ats.tolist()
     assert ats == [10.0, 10.0, 11.0, 11.0]
 
@@ -107,7 +107,7 @@ def test_times_that_nothing_can_show_are_refused_at_the_door(resample, time):
     stream.change(settings=StreamSettings(detector="d", resample=resample))
     stream.arrivals.dates.seconds(0.0, 1)
     for readings in ([(time, None)], [(time, 1)]):
-        admitted, receipt = admit(batch_of(readings), stream, stream.arrivals, 0.0, lambda at: False)
+        admitted, receipt = admitted_of(stream, batch_of(readings), 0.0)
         assert len(admitted.ats) == 0
         assert [one.line for one in receipt.refused] == [1]
         assert is_a_sentence(receipt.refused[0].reason)

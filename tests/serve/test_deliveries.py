@@ -487,3 +487,6 @@ def test_messages_that_another_process_sends_do_not_hide_our_own(tmp_path, monke
             ours.write(connection, [alert | {"stream_id": i, "number": n} for i in range(2) for n in range(5)])
         found, later = ours._due("hook", 10)
         assert ([row.stream_id for row in found], later) == ([1] * 5, None)
+        assert ours.due("hook", 10) == ([], None)
+        given_up = store.rows(select(schema.deliveries).where(schema.deliveries.c.state == "undelivered"))
+        assert [(row.stream_id, row.error) for row in given_up] == [(1, "The event was deleted.")] * 5

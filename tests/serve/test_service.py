@@ -657,7 +657,9 @@ def test_unexpected_trouble_in_a_transaction_is_told_and_the_next_one_goes_on(ru
     put(client, "trouble")
     stream = service.stream("trouble")
     dates, stream.arrivals.dates = stream.arrivals.dates, None  # anything that nobody thought of
-    assert client.post("/v1/streams/trouble/readings", json=as_readings(VALUES[:1])).status_code == 500
+    last = {"connection": "close"}  # the server closes it after a bug
+    answer = client.post("/v1/streams/trouble/readings", json=as_readings(VALUES[:1]), headers=last)
+    assert answer.status_code == 500
     stream.arrivals.dates = dates
     assert post(client, "trouble", as_readings(VALUES[:5]))["accepted"] == 5
     settled(client, "trouble", 5)
@@ -711,6 +713,7 @@ def aged(service, client, name):
     now = time.time()
     for days in range(40, 0, -1):
         post(client, name, as_readings(VALUES[:30], start=now - days * DAY))
+        service.scorer.do(service.recorder.flush).result()
     settled(client, name, 1200)
     return service.stream(name).id, now
 
@@ -857,8 +860,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(tmp_path):
     with in_process(tmp_path, max_requests_per_second=2) as (_, client):
         answers = [client.get("/healthz") for _ in range(8)]
     assert [answer.status_code for answer in answers][:4] == [200] * 4
-    refused = answers[-1]
-    assert refused.status_code == 429
+    refused = next(answer for answer in answers if answer.status_code == 429)  # a slow machine earns some more
     assert int(refused.headers["retry-after"]) >= 1
     assert is_refusal(refused)
 
@@ -1072,10 +1074,10 @@ def test_live_tells_scores_events_and_states_as_they_come(running, pump):
         seen = {"scores": [], "event": [], "stream": []}
         for kind, data in messages:
             seen[kind].append(data)
-            if data.get("deleted"):
+            points = [point for one in seen["scores"] for point in one["streams"]["heard"]["points"]]
+            if len(points) == 110 and any("deleted" in one for one in seen["stream"]):
                 break
     assert {name for one in seen["scores"] for name in one["streams"]} == {"heard"}
-    points = [point for one in seen["scores"] for point in one["streams"]["heard"]["points"]]
     alerts, thresholds, flags = expected(pump[0], VALUES[:110])
     times = [START + i for i in range(110)]
     assert points == [list(point) for point in zip(times, alerts, thresholds, flags, strict=True)]

@@ -23,6 +23,7 @@ from serve_case import (
     database_watched,
     expected,
     faulty,
+    fed,
     in_process,
     is_refusal,
     post,
@@ -115,9 +116,7 @@ def test_a_released_stream_goes_on_elsewhere_and_back_as_if_it_had_never_moved(p
 @pytest.mark.parametrize("dies", [False, True])
 def test_what_was_read_while_another_process_had_a_stream_is_read_again(pair, pump, dies):
     (one, first), (two, second) = pair
-    put(first, "a")
-    post(first, "a", READINGS[:100])
-    settled(first, "a", 100)
+    fed(first, "a", VALUES[:100])
     assert two.streams.find("a").arrivals.next_seq == 100  # knows the stream as it is now
     post(first, "a", READINGS[100:200])
     settled(first, "a", 200)
@@ -179,9 +178,7 @@ def failing_after(store, monkeypatch):
 
 def test_readings_that_were_stored_although_the_connection_broke_do_not_stop_the_stream(pair, pump, monkeypatch):
     (one, first), _ = pair
-    put(first, "a")
-    post(first, "a", READINGS[:100])
-    settled(first, "a", 100)
+    fed(first, "a", VALUES[:100])
     one.recorder.flush()
     failing_after(one.store, monkeypatch)
     assert first.post("/v1/streams/a/readings", json=READINGS[100:200]).status_code == 503
@@ -197,9 +194,7 @@ def test_readings_that_were_stored_although_the_connection_broke_do_not_stop_the
 
 def test_a_stream_that_may_have_been_released_is_not_scored_by_two(pair, pump, monkeypatch):
     (one, first), (_, second) = pair
-    put(first, "a")
-    post(first, "a", READINGS[:100])
-    settled(first, "a", 100)
+    fed(first, "a", VALUES[:100])
     one.recorder.flush()
     with monkeypatch.context() as patch:
         failing_after(one.store, patch)
@@ -214,9 +209,7 @@ def test_a_stream_that_may_have_been_released_is_not_scored_by_two(pair, pump, m
 def test_a_stream_that_was_not_released_because_of_an_error_is_released_later(pair, pump, monkeypatch):
     monkeypatch.setattr("cometad.serve.sharing.LEFT_FOR", 0.0)
     (one, first), (_, second) = pair
-    put(first, "a")
-    post(first, "a", READINGS[:100])
-    settled(first, "a", 100)
+    fed(first, "a", VALUES[:100])
     one.members.doubt([one.streams["a"]])
     until(lambda: owner(one, "a") is None)
     post(second, "a", READINGS[100:])
@@ -274,9 +267,7 @@ def test_a_stream_is_compared_with_what_others_made_of_it(pair):
 def test_a_process_that_was_taken_for_dead_changes_no_stream(pair):
     (one, first), (_, second) = pair
     for name in ("a", "b", "c"):
-        put(first, name)
-        post(first, name, READINGS[:100])
-        settled(first, name, 100)
+        fed(first, name, VALUES[:100])
     assert first.post("/v1/streams/c/pause").status_code == 200
     event = until(lambda: first.get("/v1/streams/a/events").json()["events"])[0]
     one.recorder.flush()
@@ -306,9 +297,7 @@ def test_a_process_that_was_taken_for_dead_changes_no_stream(pair):
 def test_a_process_that_is_stopped_within_a_transaction_does_not_stop_the_others(pair, monkeypatch):
     monkeypatch.setattr("cometad.serve.storage.store.FROZEN", 1)
     (one, first), (_, second) = pair
-    put(first, "a")
-    post(first, "a", READINGS[:10])
-    settled(first, "a", 10)
+    fed(first, "a", VALUES[:10])
     one.recorder.flush()
 
     def stop_within():
@@ -336,9 +325,7 @@ def test_a_process_gives_signs_of_life_again_once_the_database_is_back(pair):
 
 def test_signs_of_life_do_not_wait_for_the_scorer(pair):
     (one, first), (two, _) = pair
-    put(first, "a")
-    post(first, "a", READINGS[:10])
-    settled(first, "a", 10)
+    fed(first, "a", VALUES[:10])
     stuck = threading.Event()
     one.scorer.do(lambda: stuck.wait(60))
     waiting = threading.Thread(target=one.sharing.release, args=[["a"]])
@@ -377,7 +364,8 @@ def test_a_part_is_left_with_all_that_was_on_its_way(pair, monkeypatch):
     async def steps():
         mine, theirs = (Intake(service, Connection("c", "nats://x")) for service in (one, two))
         part = await mine.take_part(3)
-        assert (await part.take(lines[:10], 10)).accepted == 10
+        await part.take(lines[:10], 10)
+        assert mine.connection.readings == 10
         release(["a"])
         one.sharing.take("a")  # with nothing to save
         monkeypatch.setattr(one.recorder, "_next_round", held)
@@ -399,9 +387,7 @@ def test_a_part_is_left_with_all_that_was_on_its_way(pair, monkeypatch):
 
 def test_a_released_stream_that_nobody_took_needs_no_reading_from_disk(pair):
     (one, first), _ = pair
-    put(first, "a")
-    post(first, "a", READINGS[:50])
-    settled(first, "a", 50)
+    fed(first, "a", VALUES[:50])
     one.sharing.release(["a"])
     known = one.streams.find("a")
     session = known.scoring.session
@@ -452,7 +438,7 @@ def cut(service):
     )
     with service.store.write() as connection:
         pid = connection.execute(holder, {"locks": LOCKS, "id": service.members.id}).scalar_one()
-        connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        connection.execute(text("SELECT pg_terminate_backend(:pid, 60000)"), {"pid": pid})  # once it has ended
 
 
 def test_a_process_without_its_lock_loses_its_streams_and_writes_nothing_more(pair, pump):
@@ -543,7 +529,8 @@ def test_a_position_is_written_only_by_the_process_that_reads_the_part(pair):
     async def steps():
         mine, theirs = (Intake(service, Connection("c", "nats://x")) for service in (one, two))
         part = await mine.take_part(3)
-        assert (await part.take(lines[:10], 10)).accepted == 10
+        await part.take(lines[:10], 10)
+        assert mine.connection.readings == 10
         assert two.position("c/3") == 10
         assert await theirs.take_part(3) is None
         with pytest.raises(Lost, match="Another process reads part 3"):
@@ -551,7 +538,8 @@ def test_a_position_is_written_only_by_the_process_that_reads_the_part(pair):
         await mine.leave_part(part)
         part = await theirs.take_part(3)
         assert part.position == 10
-        assert (await part.take(lines[10:], 20)).accepted == 10
+        await part.take(lines[10:], 20)
+        assert theirs.connection.readings == 10
         assert one.position("c/3") == 20
 
     asyncio.run(steps())
@@ -574,6 +562,16 @@ def test_a_killed_process_leaves_its_streams_to_the_others(tmp_path, postgres, p
         assert found["scores"] == expected(pump[0], VALUES)[0]
         assert found["times"][0] == START
         assert other.members.alone
+
+
+def test_a_process_that_was_alone_when_it_was_killed_scores_what_it_had_stored(tmp_path, postgres, pump):
+    with Server(tmp_path, f"--database={postgres()}") as server:
+        upload(server.client, "pump", pump[1])
+        put(server.client, "a")
+        post(server.client, "a", READINGS[:150])
+        server.kill()
+        server.start()
+        assert settled(server.client, "a", 150)["scores"] == expected(pump[0], VALUES[:150])[0]
 
 
 def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(tmp_path, postgres, pump, monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cometad import Comet, load
+from cometad import Comet
 from cometad.compute import thread_count_of
 from cometad.errors import ParameterError
 from cometad.network.network import Network
@@ -44,32 +44,6 @@ def test_a_fault_is_flagged_and_explained():
 def test_the_network_alone_explains_a_fault():
     reason = Comet(views=VIEWS[1:]).fit(waves(400)).explain(faulty(), FAULT).reasons[0]
     assert (reason.variable, reason.why) == ("v1", "alone unusual")
-
-
-@pytest.mark.parametrize("cuts", [(), (1, 2, 90), range(1, 300)], ids=["batch", "chunks", "rows"])
-def test_a_stream_gives_the_same_bits_as_a_batch(cuts):
-    stream = fitted().stream()
-    parts = [*(stream.update_many(chunk) for chunk in np.split(faulty(), list(cuts))), stream.finish()]
-    scores, alerts, _ = fitted().step_scores(faulty())
-    assert np.concatenate([part.scores for part in parts]).tobytes() == scores.tobytes()
-    assert np.concatenate([part.alert_scores for part in parts]).tobytes() == alerts.tobytes()
-
-
-def test_a_stream_resumes_from_a_snapshot_with_the_same_bits():
-    stream = fitted().stream()
-    parts = [stream.update_many(faulty()[:77])]
-    resumed = fitted().stream(stream.snapshot())
-    parts += [resumed.update_many(faulty()[77:]), resumed.finish()]
-    whole = fitted().step_scores(faulty()).alerts
-    assert np.concatenate([part.alert_scores for part in parts]).tobytes() == whole.tobytes()
-
-
-def test_a_loaded_detector_has_the_same_bits(tmp_path):
-    fitted().save(tmp_path / "plant.comet")
-    again = load(tmp_path / "plant.comet")
-    assert again.views == VIEWS
-    assert saved(again) == saved(fitted())
-    assert again.decision_function(faulty()).tobytes() == fitted().decision_function(faulty()).tobytes()
 
 
 def test_a_new_process_loads_a_network_view_that_it_never_imported(tmp_path):

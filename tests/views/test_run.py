@@ -162,28 +162,6 @@ def test_an_imputed_reading_has_no_score_in_any_window_that_contains_it(panel):
         assert np.array_equal(errors[:, v][kept], plain[:, v][kept], equal_nan=True)
 
 
-def test_ranking_scores_come_as_late_as_the_panel_says(panel):
-    run, ranked = ViewsRun(panel, KeepFitted()), 0
-    for t, row in enumerate(fresh(60)):
-        ranked += sum(len(part.ranking) for part in run.push(row[None]))
-        assert ranked == max(t + 1 - panel.delay, 0)
-    assert sum(len(part.ranking) for part in run.finish()) == panel.delay
-    assert list(run.finish()) == []
-
-
-@pytest.mark.parametrize("cut", [0, 1, 5, 29, 33, 59, 60])
-def test_a_restored_run_continues_with_the_same_bits(panel, cut):
-    rows, imputed = fresh(60), np.zeros((60, 3), bool)
-    imputed[28:31, 0] = True
-    first, second = ViewsRun(panel, KeepFitted()), ViewsRun(panel, KeepFitted())
-    parts = [*first.push(rows[:cut], imputed[:cut] if imputed[:cut].any() else None)]
-    second.restore(first.state())
-    parts += [*second.push(rows[cut:], imputed[cut:] if imputed[cut:].any() else None), *second.finish()]
-    whole = scored(panel, rows, imputed)
-    assert np.concatenate([part.alerts for part in parts]).tobytes() == whole[0].tobytes()
-    assert np.concatenate([part.ranking for part in parts]).tobytes() == whole[1].tobytes()
-
-
 def test_the_state_of_a_run_does_not_grow(panel):
     run, sizes = ViewsRun(panel, KeepFitted()), []
     for k in range(30):

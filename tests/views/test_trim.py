@@ -13,8 +13,8 @@ from cometad.views.crossfit import STRETCH, CrossFitted, Fold, cross_fit, fit_vi
 from cometad.views.trim import (
     Stretch,
     _described,
+    _misfit_scores,
     _misfits,
-    _scores,
     _smoothed,
     _usual,
     find_misfits,
@@ -88,7 +88,7 @@ def test_misfits_are_those_of_the_plain_loops(rows, width, seed):
     usual = _usual(found.sample)
     np.testing.assert_allclose(usual.transpose(1, 2, 0), twin.usual, **close)
     voters = np.array(twin.voters)
-    scores = _scores(found, usual, voters)
+    scores = _misfit_scores(found, usual, voters)
     np.testing.assert_allclose(scores, twin.scores, **close)
     np.testing.assert_allclose(_smoothed(scores), twin.smoothed, **close)
     described = find_misfits(found, VIEWS, NAMES[:width])
@@ -142,7 +142,7 @@ def test_a_fold_longer_than_a_stretch_has_the_same_misfits():
     misfits = _misfits(found, fold, usual, fold.start, fold.stop)
     expected = [naive.misfit_score(step, voters) for step in misfits.tolist()]
     assert fold.stop - fold.start > STRETCH
-    np.testing.assert_allclose(_scores(found, usual, voters), expected, **close)
+    np.testing.assert_allclose(_misfit_scores(found, usual, voters), expected, **close)
 
 
 # -- stretches ------------------------------------------------------------------------------------------------------

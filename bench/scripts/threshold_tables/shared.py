@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
 from cometad.datasets.dataset import Dataset
 from cometad.views.trim import stretches
-from cometad_bench.datasets.characters import CHARACTERS
+from cometad_bench.datasets.characters import CHARACTERS, plant_of
 from cometad_bench.datasets.readers import load
-from cometad_bench.plants import character_family, plant_family
+from cometad_bench.plants import SEEDS, VARIABLES, plant_family
 from cometad_bench.split import part_of
 
 DATASETS = ("SMD", "ASD", "MSL", "SMAP", "SKAB")
@@ -37,7 +38,10 @@ def touched(flags: np.ndarray, entity: Dataset) -> float:
 def family_of(name: str, data_dir: str | None) -> list[Dataset]:
     if name == "plants":
         return plant_family()
-    return character_family(name) if name in CHARACTERS else list(load(name, data_dir))
+    if name not in CHARACTERS:
+        return load(name, data_dir)
+    plants = {seed: plant_of(name, variables=VARIABLES, seed=seed).as_dataset() for seed in SEEDS}
+    return [replace(plant, name=name, entity=f"seed-{seed}") for seed, plant in plants.items()]
 
 
 def chosen(families: tuple[str, ...], part: str | None, data_dir: str | None) -> list[Dataset]:

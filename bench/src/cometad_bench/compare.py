@@ -73,7 +73,6 @@ def _verdict(mean: float, balance: float, p: float) -> Verdict:
 
 
 def claim(base: str, comparisons: Mapping[str, Comparison], missing: Sequence[str] = ()) -> str:
-    """Return one sentence on which arms the base arm beats; it never hides an arm that ties or is better."""
     groups = {verdict: [arm for arm, one in comparisons.items() if one.verdict == verdict] for verdict in _WORDS}
     rest = [f"{words} {', '.join(groups[verdict])}" for verdict, words in _WORDS.items() if groups[verdict]]
     rest += [f"not compared, because trials are missing: {', '.join(missing)}"] if missing else []
@@ -93,7 +92,9 @@ def without_one_dataset(frame: pl.DataFrame, metric: str) -> tuple[str, pl.DataF
     return best[1:]
 
 
-def compared(frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY) -> tuple[ResultTable, str]:
+def compared(
+    frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY, words: str = ""
+) -> tuple[ResultTable, str]:
     """Return the means by family and the tests of every arm against the base arm, which comes first, and the claim."""
     figures = family_means(frame, metric, references=True)
     untied = family_means(frame, UNTIED_VUS_PR, references=True)
@@ -134,7 +135,7 @@ def compared(frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY
         *([VOLUME_NOTE] if volumes else []),
     )
     table = ResultTable(title, columns, (Group("all", tuple(map(row, order))),), notes)
-    return table, claim(base, found, missing)
+    return table, words + claim(base, found, missing)
 
 
 def _ranks(frame: pl.DataFrame, base: str, metric: str) -> tuple[dict[str, float], list[str]]:

@@ -1,7 +1,7 @@
 """Accuracy against training time for every arm of an experiment by entity, in one figure."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +72,6 @@ def _panel(title: str, frame: pl.DataFrame, metric: str) -> CostPanel:
 
 
 def plot_costs(axes: Any, panel: CostPanel, metric: str = RANKED_BY) -> None:
-    """Draw accuracy against training time: filled markers for a CPU, hollow ones for a GPU."""
     places = [(max(cost.seconds, SHORTEST), 100 * cost.accuracy) for cost in panel.costs]
     for cost, (x, y) in zip(panel.costs, places, strict=True):
         marker, color, _ = KINDS[cost.kind]
@@ -92,9 +91,8 @@ def plot_costs(axes: Any, panel: CostPanel, metric: str = RANKED_BY) -> None:
     write_names(axes, [cost.arm for cost in panel.costs], places, [AREA] * len(places))
 
 
-def save_costs(path: str | os.PathLike[str], frame: pl.DataFrame, metric: str = RANKED_BY) -> None:
-    """Write the figure: the panels of `cost_panels`, one above the other, so that names have room."""
-    panels = cost_panels(frame, metric)
+def save_costs(path: str | os.PathLike[str], panels: Sequence[CostPanel], metric: str = RANKED_BY) -> None:
+    """Write the figure: panels one above the other, so that names have room."""
     size = (9, 0.5 + 5.5 * len(panels))
     figure = Figure(figsize=size, dpi=110, layout="constrained")
     every = figure.subplots(len(panels), squeeze=False)[:, 0]

@@ -1,6 +1,6 @@
 """Experiments as data: which detectors run on which datasets and seeds. To add one, add a row to `EXPERIMENTS`."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -278,22 +278,24 @@ EXPERIMENTS = {
 }
 
 
+def check_known(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+
+
 def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...]:
     known = {arm.name: arm for arm in experiment.arms}
-    for name in arms or ():
-        if name not in known:
-            raise unknown("arm", name, known)
+    check_known("arm", arms or (), known)
     return tuple(known[name] for name in dict.fromkeys(arms)) if arms else experiment.arms
 
 
 def groups(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Return the arms in groups that share one training run."""
     sharing: list[list[Arm]] = []
     for arm in arms:
-        for group in sharing:
-            if arm.trained_like(group[0]):
-                group.append(arm)
-                break
-        else:
+        group = next((group for group in sharing if arm.trained_like(group[0])), None)
+        if group is None:
             sharing.append([arm])
+        else:
+            group.append(arm)
     return sharing

@@ -38,7 +38,6 @@ class Point(NamedTuple):
 def plot_critical_difference(
     axes: Any, ranks: Mapping[str, float], difference: float, groups: Sequence[Sequence[str]]
 ) -> None:
-    """Draw mean ranks on a line, best on the left, with a bar across arms that do not differ significantly."""
     low, high = math.floor(min(ranks.values())), math.ceil(max(ranks.values()))
     high = max(high, low + 1)  # all arms may share one rank
     levels = _bar_levels(ranks, groups)
@@ -180,7 +179,6 @@ def _format_axes(axes: Any, seconds: Sequence[float], heights: Sequence[float], 
 
 
 def _draw_sizes(axes: Any, largest: float, has_squares: bool) -> None:
-    """Draw the legend: circles of two sizes, and squares."""
     sizes = [10.0 ** math.floor(math.log10(largest) - step) for step in (0, 1)] if largest >= 10 else []
     handles = [
         axes.scatter(

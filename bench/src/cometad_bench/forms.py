@@ -8,7 +8,6 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cometad.report.html import render
 from cometad_bench.tables import Cell, Group, ResultColumn, ResultTable
 
 NOTHING = "–"
@@ -62,17 +61,11 @@ def as_latex(table: ResultTable) -> str:
     return template.render(parts=_parts(table), footnotes=table.footnotes, is_landscape=is_landscape)
 
 
-def as_html(table: ResultTable) -> str:
-    """Return the table as one section of HTML: its title, a region that scrolls if needed, and the footnotes."""
-    return render("bench_table.html", table=table, shown=shown, anchor=anchor)
-
-
 def anchor(title: str) -> str:
     return "-".join(re.findall(r"\w+", title.lower()))
 
 
 def _marked(cell: Cell, column: ResultColumn, escape: Callable[[str], str], marks: Marks) -> str:
-    """Return a figure in the markup of its mark, followed by ° if it is at the floor."""
     before, after = marks[cell.mark]
     return before + escape(shown(cell, column)) + after + escape("°" if cell.at_floor else "")
 
@@ -86,7 +79,6 @@ def _markdown(text: str) -> str:
 
 
 def _markdown_rows(group: Group, table: ResultTable) -> list[list[str]]:
-    """Return the cells of each row; the first row starts with the dataset."""
     return [
         [
             "" if number else _markdown(group.name),
@@ -132,7 +124,6 @@ def _stacked(header: str) -> str:
 
 
 def _parts(table: ResultTable) -> list[ResultTable]:
-    """Split the table into parts whose columns fit on a landscape page."""
     starts = range(0, len(table.columns), LANDSCAPE)
     if len(starts) == 1:
         return [table]

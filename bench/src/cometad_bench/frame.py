@@ -127,7 +127,6 @@ COVERS_ALL = pl.col("entities") == pl.col("all_entities")  # such means can be c
 
 
 def _full(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return the trials of the seeds that have all entities of the most complete seed, restricted to those."""
     fullest = max(trials.group_by("seed", maintain_order=True).agg("entity")["entity"], key=len)
     return trials.filter(pl.col("entity").is_in(fullest.to_list())).filter(pl.len().over("seed") == len(fullest))
 

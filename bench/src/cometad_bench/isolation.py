@@ -7,10 +7,11 @@ loads everything itself, before its clock starts.
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from cometad.fleet.processes import Child
+from cometad.fleet.local_engine import Child
 from cometad_bench.results import Record
 from cometad_bench.trial import failure, limit_threads
 
@@ -40,11 +41,9 @@ def isolated(work: Work, plans: Sequence[Record], device: str) -> Generator[Reco
 
 
 def _received(receiver: Connection) -> Iterator[Any]:
-    while True:
-        try:
+    with suppress(EOFError, ConnectionResetError):
+        while True:
             yield receiver.recv()
-        except (EOFError, ConnectionResetError):
-            return
 
 
 def _run(sender: Connection, threads: str | None, work: Work, plans: Sequence[Record]) -> None:

@@ -1,7 +1,7 @@
 """Our figures on TSB-AD-M next to published ones: VUS-PR, as a mean over series and as a mean over sources."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -21,7 +21,6 @@ PublishedMethod = dict[str, Any]
 
 
 def published_methods(dataset: str) -> list[PublishedMethod]:
-    """Return the published figures on a dataset, best first."""
     lines = (files("cometad_bench") / "leaderboard.jsonl").read_text(encoding="utf-8").splitlines()
     return sorted(
         (row for row in map(json.loads, lines) if row["dataset"] == dataset), key=lambda row: -float(row["mean"])
@@ -51,55 +50,45 @@ def standings(series: pl.DataFrame) -> pl.DataFrame:
     return means.join(macro, on="arm", maintain_order="left").sort("mean", descending=True, maintain_order=True)
 
 
-def leaderboard(frame: pl.DataFrame, title: str) -> tuple[list[ResultTable], list[str]]:
-    """Return, for each dataset, our arms among the published methods, our arms by source, and which of them is best."""
-    tables, sentences = [], []
+def leaderboard(frame: pl.DataFrame, title: str) -> Iterator[ResultTable | str]:
+    """Yield, for each dataset, our arms among the published methods, our arms by source, and which of them is best."""
     for (name,), own in frame.group_by("dataset", maintain_order=True):
-        dataset, series = str(name), series_means(own)
-        ours, theirs = standings(series), published_methods(dataset)
-        most, wanted = ours.select(pl.col("series").max()).item(), _series_in(dataset)
+        dataset, series, published = str(name), series_means(own), published_methods(str(name))
+        ours, wanted = standings(series), READERS[dataset].published.entities if dataset in READERS else 0
+        most = ours.select(pl.col("series").max()).item()
         best = ours.filter(pl.col("series") == most).row(0, named=True)
-        sentences.append(
+        yield (
             f"{dataset}: {best['arm']} has the best mean VUS-PR of our arms: {best['mean']:.3f} over {most} series, "
             f"and {best['macro']:.3f} over {best['sources']} sources."
         )
-        if theirs and most < wanted:
-            sentences.append(
-                f"These are {most} of the {wanted} series of {dataset}, so the published figures, which are over all "
-                "of them, cannot be compared with ours yet."
-            )
-        tables += [_among_published(dataset, ours, title), _by_source(dataset, series, ours, title)]
-    return tables, sentences
+        rows = [
+            _row(one["arm"], one, "" if one["series"] == most else f"{one['series']} of {most} series")
+            for one in ours.iter_rows(named=True)
+        ]
+        groups = []
+        if most < wanted:
+            if published:
+                yield (
+                    f"These are {most} of the {wanted} series of {dataset}, so the published figures, which are over "
+                    "all of them, cannot be compared with ours yet."
+                )
+                theirs = tuple(_row(one["method"], one) for one in published)
+                groups = [Group(f"published, all {wanted} series", theirs)]
+        else:
+            rows += [_row(one["method"], one, "published") for one in published]
+            rows.sort(key=lambda row: -(row.cells[0].value or 0.0))
+        columns = (
+            ResultColumn("VUS-PR, mean over series", digits=3),
+            ResultColumn("VUS-PR, mean over sources", digits=3),
+            *(ResultColumn(METRICS[name].title, digits=3) for name in OTHERS),
+            ResultColumn("fit and score (s)", digits=0),
+        )
+        yield ResultTable(title, columns, (Group(dataset, tuple(rows)), *groups), tuple(_notes(published)))
+        yield _by_source(dataset, series, ours, title)
 
 
-def _among_published(dataset: str, ours: pl.DataFrame, title: str) -> ResultTable:
-    published = published_methods(dataset)
-    most, wanted = ours.select(pl.col("series").max()).item(), _series_in(dataset)
-    comparable = most >= wanted
-
-    def row(arm: str, one: Mapping[str, Any], note: str) -> ResultRow:
-        return ResultRow.of(arm, (one.get(name) for name in ("mean", "macro", *OTHERS, "seconds")), note)
-
-    rows = [
-        (one["mean"], row(one["arm"], one, "" if one["series"] == most else f"{one['series']} of {most} series"))
-        for one in ours.iter_rows(named=True)
-    ]
-    theirs = [(one["mean"], row(one["method"], one, "published" if comparable else "")) for one in published]
-    ordered = sorted(rows + theirs if comparable else rows, key=lambda pair: -pair[0])
-    groups = [Group(dataset, tuple(one for _, one in ordered))]
-    if theirs and not comparable:
-        groups.append(Group(f"published, all {wanted} series", tuple(one for _, one in theirs)))
-    columns = (
-        ResultColumn("VUS-PR, mean over series", digits=3),
-        ResultColumn("VUS-PR, mean over sources", digits=3),
-        *(ResultColumn(METRICS[name].title, digits=3) for name in OTHERS),
-        ResultColumn("fit and score (s)", digits=0),
-    )
-    return ResultTable(title, columns, tuple(groups), tuple(_notes(published)))
-
-
-def _series_in(dataset: str) -> int:
-    return READERS[dataset].published.entities if dataset in READERS else 0
+def _row(arm: str, one: Mapping[str, Any], note: str = "") -> ResultRow:
+    return ResultRow.of(arm, (one.get(name) for name in ("mean", "macro", *OTHERS, "seconds")), note)
 
 
 def _notes(published: Sequence[PublishedMethod]) -> list[str]:

@@ -62,7 +62,6 @@ def coverage(one: Mapping[str, Any]) -> str:
 
 
 def fewest_seeds(means: pl.DataFrame) -> dict[str, int]:
-    """Return the number of seeds of each arm, on the dataset where it has the fewest."""
     return dict(means.group_by("arm", maintain_order=True).agg(pl.col("seeds").min()).iter_rows())
 
 

@@ -4,6 +4,8 @@ Arms with the same seed share much of their randomness, often the whole training
 about the difference between two arms. The difference within each pair of results from one dataset and seed does.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import polars as pl
 
@@ -48,16 +50,15 @@ def _cells(differences: Floats) -> tuple[Cell, Cell]:
 
 
 def _pairs(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """Return the trials of one arm beside those of another on the same series with the same seed."""
     return first.join(second, on=("dataset", "entity", "seed"), suffix=_OTHER, maintain_order="left")
 
 
-def schedules_table(frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY) -> ResultTable | None:
-    """Return, by dataset and deep baseline, the mean of either schedule, and of the base arm on the same entities.
+def schedules_table(frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY) -> Iterator[ResultTable]:
+    """Yield, by dataset and deep baseline, the mean of either schedule, and of the base arm on the same entities.
 
     Both schedules are compared on the entities and seeds that both have, which may be a part of a dataset, and the
-    better one with the base arm. Picking the better one by the test labels favors the deep baseline. None if no deep
-    baseline has a trial with either schedule.
+    better one with the base arm. Picking the better one by the test labels favors the deep baseline. Nothing if
+    no deep baseline has a trial with either schedule.
     """
     groups = []
     for (dataset,), trials in frame.group_by("dataset", maintain_order=True):
@@ -75,7 +76,8 @@ def schedules_table(frame: pl.DataFrame, title: str, base: str, metric: str = RA
         "best simple baseline is picked the same way.",
         "p: Wilcoxon's signed-rank test of that difference over entities, two-sided, not corrected for several tests.",
     )
-    return ResultTable(title, columns, tuple(groups), notes) if groups else None
+    if groups:
+        yield ResultTable(title, columns, tuple(groups), notes)
 
 
 def _schedules_row(trials: pl.DataFrame, arm: str, base: str, metric: str) -> ResultRow | None:

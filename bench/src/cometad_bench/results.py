@@ -34,7 +34,8 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,6 @@ Key = tuple[str, str, str, str, int, str]
 
 
 def key(record: Record) -> Key:
-    """Return the table cell that a result belongs to."""
     setting = json.dumps(record["setting"], sort_keys=True)
     return (*(record[name] for name in ("experiment", "dataset", "entity", "arm", "seed")), setting)
 
@@ -84,6 +84,14 @@ def failed(records: Iterable[Record]) -> list[Record]:
     attempts = list(records)
     succeeded = {key(record) for record in latest(attempts)}
     return list({key(record): record for record in attempts if key(record) not in succeeded}.values())
+
+
+@contextmanager
+def writing(what: str, other: str = "another") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"Cannot write {what}: {error.strerror or error}. Choose {other} folder.") from error
 
 
 class Results:
@@ -118,19 +126,13 @@ class Results:
         return records
 
     def append(self, record: Record) -> None:
-        """Add one result: a whole line or nothing."""
-        with self.lock("append"):
-            try:
-                self._end_last_line()
-                lines = self._lines_of(record)
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(lines)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError as error:
-                raise OutputError(
-                    f"Cannot write '{self.path}': {error.strerror or error}. Choose another folder."
-                ) from error
+        with self.lock("append"), writing(f"'{self.path}'"):
+            self._end_last_line()
+            lines = self._lines_of(record)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
 
     def pack(self) -> None:
         """Move all lines into the compressed file. Other processes may keep reading and appending."""
@@ -145,26 +147,17 @@ class Results:
             self.path.unlink(missing_ok=True)
 
     def check_writable(self) -> None:
-        try:
+        with writing(f"'{self.path}'", "a writable"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.lock("append"):
                 is_new = not self.path.exists()
                 self.path.open("a").close()
                 if is_new:
                     self.path.unlink()
-        except OSError as error:
-            raise OutputError(
-                f"Cannot write '{self.path}': {error.strerror or error}. Choose a writable folder."
-            ) from error
 
     def lock(self, name: str) -> FileLock:
-        """Return a lock that only one process can hold; it is released when that process ends."""
-        try:
+        with writing(f"to '{self.path.parent}'"):
             self._locks.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(
-                f"Cannot write to '{self.path.parent}': {error.strerror or error}. Choose another folder."
-            ) from error
         return FileLock(self._locks / f"{self.path.stem}-{name}.lock")
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -208,7 +201,6 @@ class Results:
         return record | {"hyper_parameters": self._arms[shared] | own}
 
     def _place(self, number: int) -> str:
-        """Name the line with this number, counted over both files."""
         packed = self._unpack().count(b"\n")
         return f"Line {number} of '{self.packed}'" if number <= packed else f"Line {number - packed} of '{self.path}'"
 

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from typing import Any
 from filelock import Timeout
 
 from cometad.datasets.dataset import Dataset, concatenate
-from cometad.errors import ParameterError, unknown
+from cometad.errors import ParameterError
 from cometad.fleet.engines import Engine
 from cometad.parameters import check_integer
 from cometad.progress import ProgressCallback, show_progress
@@ -29,7 +29,7 @@ from cometad_bench.datasets.readers import READERS, entities, status
 from cometad_bench.datasets.stored import StoredDataset, opened
 from cometad_bench.drift.experiment import drift, plants, settings_of
 from cometad_bench.embedding import embedding
-from cometad_bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
+from cometad_bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, check_known, chosen, groups
 from cometad_bench.isolation import Work, isolated
 from cometad_bench.plants import PLANTS, plant_family
 from cometad_bench.results import Record, Results, identity
@@ -44,8 +44,6 @@ WHOLE = ("concatenated", "embedding")  # protocols that join the entities of a d
 
 @dataclass(frozen=True)
 class Job:
-    """Trials that run together because they share one training run."""
-
     plans: tuple[Record, ...]  # the fields of each result that are known before the trial runs
     work: Work  # runs some of them
 
@@ -89,26 +87,29 @@ def run(
     process, for a debugger; their peak memory then includes what earlier trials left behind. An `engine` of a fleet,
     such as `RayEngine()`, runs several jobs at once; without one they run here, one after the other.
     """
-    experiment = _experiment(name)
-    wanted, rows = tuple(dict.fromkeys(_datasets(experiment, datasets))), chosen(experiment, arms)
+    results, experiment = results_of(name, folder), EXPERIMENTS[name]
+    check_known("dataset", datasets or (), (*READERS, *(one for one in experiment.datasets if one in SYNTHETIC)))
+    wanted, rows = tuple(dict.fromkeys(datasets or experiment.datasets)), chosen(experiment, arms)
     if entities and experiment.protocol in WHOLE:
         raise ParameterError(f"The experiment {name} uses whole datasets; do not select entities.")
-    results = results_of(name, folder)
-    _check(experiment, rows, device, results)
+    for arm in rows:
+        arm.build("MSL", 0, device)  # refuses an unknown device
+    results.check_writable()
+    results.read()  # refuses a file that does not hold results
     outcome = Outcome()
     for dataset in wanted:
         _check_availability(dataset, rows, device, data_dir, outcome)
     for dataset, how in outcome.absent.items():
         notify(f"Dataset {dataset} was not found. {how}")
-    for (dataset, arm), why in outcome.refused.items():
-        notify(f"{arm} on {dataset} will not run. {why}")
-    available = [
-        part for dataset in wanted if dataset not in outcome.absent for part in _series(dataset, experiment, data_dir)
-    ]
-    series = _select(available, entities, outcome.absent)
+    for (dataset, refused), why in outcome.refused.items():
+        notify(f"{refused} on {dataset} will not run. {why}")
+    found = [part for one in wanted if one not in outcome.absent for part in _series(one, experiment, data_dir)]
+    if not outcome.absent:  # to which an entity may belong
+        check_known("entity", entities or (), sorted({part.entity for part in found}))
     jobs = [
         job
-        for part in series
+        for part in found
+        if not entities or part.entity in entities
         for seed in dict.fromkeys(seeds or experiment.seeds)
         for job in _jobs(name, part, [a for a in rows if (part.name, a.name) not in outcome.refused], seed, device)
     ]
@@ -143,32 +144,11 @@ def joined(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
-    _experiment(name)
+    check_known("experiment", [name], EXPERIMENTS)
     return Results(Path(folder) / f"{name}.jsonl")
 
 
 # --- checks before the first trial ------------------------------------------------------------------------------------
-
-
-def _experiment(name: str) -> Experiment:
-    if name not in EXPERIMENTS:
-        raise unknown("experiment", name, EXPERIMENTS)
-    return EXPERIMENTS[name]
-
-
-def _datasets(experiment: Experiment, names: Sequence[str] | None) -> Sequence[str]:
-    known = (*READERS, *(name for name in experiment.datasets if name in SYNTHETIC))
-    for name in names or ():
-        if name not in known:
-            raise unknown("dataset", name, known)
-    return names or experiment.datasets
-
-
-def _check(experiment: Experiment, arms: Sequence[Arm], device: str, results: Results) -> None:
-    for arm in arms:
-        arm.build("MSL", 0, device)  # refuses an unknown device
-    results.check_writable()
-    results.read()  # refuses a file that does not hold results
 
 
 def _check_availability(
@@ -199,14 +179,6 @@ def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] 
     if experiment.protocol in WHOLE:
         return [concatenate([opened(entity) for entity in series])]
     return [opened(entity) for entity in series] if experiment.protocol == "drift" else series
-
-
-def _select(series: list[Entity], entities: Sequence[str] | None, absent: Collection[str]) -> list[Entity]:
-    known = {part.entity for part in series}
-    for name in entities or ():
-        if name not in known and not absent:  # it may belong to a missing dataset
-            raise unknown("entity", name, sorted(known))
-    return [part for part in series if not entities or part.entity in entities]
 
 
 # --- the trials -------------------------------------------------------------------------------------------------------
@@ -289,7 +261,6 @@ class _Tally:
 
 
 def _work(jobs: Sequence[Job], results: Results, isolated_on: str | None, tally: _Tally) -> None:
-    """Run the jobs, each in a process of its own if `isolated_on` names their device."""
     for number, job in enumerate(jobs):
         with claimed(results, job) as mine:
             missing = tally.begin(number, job, mine)
@@ -330,7 +301,6 @@ def _isolated_trials(task: tuple[Work, list[Record], str]) -> list[Record]:
 
 @contextmanager
 def claimed(results: Results, job: Job) -> Iterator[bool]:
-    """Yield whether this process has claimed the job; the claim ends with the process."""
     lock = results.lock(hashlib.sha256(job.identities[0].encode()).hexdigest()[:16])
     try:
         lock.acquire(timeout=0)

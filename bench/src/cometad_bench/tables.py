@@ -74,8 +74,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """The figures of one arm, with a note on missing trials."""
-
     arm: str
     cells: tuple[Cell, ...]
     note: str = ""
@@ -90,8 +88,6 @@ class ResultRow:
 
 
 class Group(NamedTuple):
-    """The rows of one dataset, or of the average over all."""
-
     name: str
     rows: tuple[ResultRow, ...]
 
@@ -263,7 +259,6 @@ def _plain_ranks(frame: pl.DataFrame, metric: str) -> tuple[Ranks, list[str]]:
 
 
 def _twin_notes(same: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return which arms were ranked as one, on which datasets."""
     datasets: dict[str, list[str]] = {}
     for dataset, twins_here in same.items():
         for arm, twin in twins_here.items():
@@ -278,7 +273,6 @@ def _twin_notes(same: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _with_published_average(paper: Published, datasets: Sequence[str]) -> Published:
-    """Add the average of the published figures over the same datasets as ours."""
     averages: Published = {}
     for arm in dict.fromkeys(arm for _, arm in paper):
         figures = [paper.get((dataset, arm), {}) for dataset in datasets]

@@ -147,7 +147,6 @@ class Fitting:
         return detector, seconds
 
     def scores(self, arm: Arm, seed: int) -> tuple[Detector, Floats, Measured]:
-        """Return a fitted detector, its scores of the test part, and the costs."""
         detector, fit_seconds = self(arm, seed)
         started = time.monotonic()
         scores = detector.decision_function(self._dataset.test)
@@ -165,7 +164,6 @@ def costs(detector: Detector, fit_seconds: float, score_seconds: float) -> Measu
 
 
 def detection(entity: Dataset | StoredDataset, device: str) -> Measure:
-    """The test part is scored and compared with its labels."""
     dataset = opened(entity)
     fitting = Fitting(dataset, device)
 
@@ -266,7 +264,6 @@ class Peak:
 
 
 def _memory(field: str) -> int | None:
-    """Return a field of this process's status in bytes; None if the system has no such file."""
     status = Path("/proc/self/status")
     if not status.exists():
         return None
@@ -296,16 +293,11 @@ def source_fingerprint() -> str:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:
-        return _source_version() if package == "cometad" else "not installed"
-
-
-def _source_version() -> str:
-    """Return the version of this source tree, for a run from it without installation."""
-    project = Path(__file__).parents[3] / "pyproject.toml"
-    if not project.exists():
-        return "not installed"
-    return f"{tomllib.loads(project.read_text(encoding='utf-8'))['project']['version']} (source tree)"
+    except PackageNotFoundError:  # perhaps a run from a source tree, without installation
+        project = Path(__file__).parents[3] / "pyproject.toml"
+        if package != "cometad" or not project.exists():
+            return "not installed"
+        return f"{tomllib.loads(project.read_text(encoding='utf-8'))['project']['version']} (source tree)"
 
 
 def limit_threads(threads: int) -> None:
@@ -313,8 +305,3 @@ def limit_threads(threads: int) -> None:
     os.environ["COMETAD_THREADS"] = str(threads)
     torch.set_num_threads(threads)
     threadpool_limits(threads)
-
-
-def load_torch() -> None:
-    """Load what torch imports at its first training step, without taking one."""
-    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).zero_grad()

@@ -10,7 +10,7 @@ from cometad import BASELINES, NetworkComet
 from cometad.errors import ParameterError
 from cometad.network import Converging, Epochs, OneCycle
 from cometad.network.loop import seeded
-from cometad_bench.baselines.loop import NoValidation, ParameterGroup, Validation, WindowSource, train
+from cometad_bench.baselines.loop import ParameterGroup, Validation, WindowSource, train
 from contract import is_a_sentence, saved, waves
 
 CPU = torch.device("cpu")
@@ -30,7 +30,8 @@ def rebuild(network):
 def trained(network, groups=None, summaries=None, **changes):
     groups = groups or [ParameterGroup(list(network.parameters()), rebuild(network))]
     settings = {"schedule": Epochs(3, 0.05), "batch_size": 8, "seed": 1, **changes}
-    train(network, groups, SOURCE, report=(summaries.append if summaries is not None else id), **settings)
+    seen = summaries if summaries is not None else []
+    train(network, groups, SOURCE, report=lambda epoch, validation: seen.append((epoch, validation)), **settings)
     return network
 
 
@@ -77,8 +78,8 @@ def test_training_stops_when_patience_runs_out(patience, epochs):
     summaries = []
     validation = Validation(Scripted(3.0, 1.0, 2.0, 2.0, 2.0, 2.0), SOURCE, patience=patience, at_once=20, seed=0)
     trained(line(), summaries=summaries, validation=validation, schedule=Epochs(6, 0.05))
-    assert [each.epoch for each in summaries] == list(range(1, epochs + 1))
-    assert [each.validation for each in summaries] == [3.0, 1.0, 2.0, 2.0, 2.0, 2.0][:epochs]
+    assert [epoch.number for epoch, _ in summaries] == list(range(1, epochs + 1))
+    assert [validation for _, validation in summaries] == [3.0, 1.0, 2.0, 2.0, 2.0, 2.0][:epochs]
 
 
 @pytest.mark.parametrize(("least", "most", "steps"), [(1, 99, 9), (10, 99, 12), (14, 14, 14)])
@@ -99,7 +100,7 @@ def test_training_to_convergence_takes_the_least_steps_and_then_stops_by_patienc
 def test_without_validation_training_to_convergence_takes_the_least_steps():
     summaries = []
     schedule = Converging(least=6, most=99, learning_rate=0.05)
-    trained(line(), summaries=summaries, validation=NoValidation(should_stop=True), schedule=schedule)
+    trained(line(), summaries=summaries, schedule=schedule)
     assert len(summaries) == 2
 
 
@@ -113,13 +114,9 @@ def test_the_validation_loss_is_a_mean_over_windows_without_dropout():
 
 def test_without_validation_training_runs_to_the_end():
     summaries = []
-    trained(line(), summaries=summaries, validation=NoValidation())
-    assert [(each.epoch, each.epochs, each.validation) for each in summaries] == [
-        (1, 3, None),
-        (2, 3, None),
-        (3, 3, None),
-    ]
-    assert summaries[2].loss < summaries[0].loss
+    trained(line(), summaries=summaries)
+    assert [(epoch.number, epoch.of, loss) for epoch, loss in summaries] == [(number, 3, None) for number in (1, 2, 3)]
+    assert summaries[2][0].loss < summaries[0][0].loss
 
 
 def test_a_group_changes_only_its_own_parameters_and_steps_as_often_as_asked():

@@ -3,8 +3,8 @@
 import pytest
 
 from cometad.metrics import METRICS
-from cometad_bench import report
 from cometad_bench.drift.report import COLUMNS
+from cometad_bench.report import _forms
 from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 
 WIDTH = 390
@@ -22,11 +22,15 @@ BOXES = """() => Object.fromEntries(
     }))"""
 
 
+def written(table, folder):
+    path = folder / "main.html"
+    _forms("main", [table], folder)[path](path)
+    return path.as_uri()
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "main.html"
-    path.write_text(report._page("main", report.Section([WIDE]), path.parent), encoding="utf-8")
-    return path.as_uri()
+    return written(WIDE, tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -91,10 +95,8 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_fits_on_a_laptop_without_scrolling(name, browser, tmp_path):
-    path = tmp_path / "main.html"
-    path.write_text(report._page("main", report.Section([TABLES[name]]), tmp_path), encoding="utf-8")
     page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.goto(path.as_uri())
+    page.goto(written(TABLES[name], tmp_path))
     hidden = page.evaluate("(e => e.scrollWidth - e.clientWidth)(document.querySelector('.scroll'))")
     page.close()
     assert hidden == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometad_bench.causes import chance_hit_rate, hit_rate
+from explain import chance_hit_rate, hit_rate
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import trials
-from cometad_bench.cost import ArmCost, CostPanel, cost_panels, plot_costs, save_costs
+from cometad_bench.cost import ArmCost, CostPanel, cost_panels, plot_costs
 from cometad_bench.frame import frame_of
 
 ENTITIES = [("ASD", "omi-1"), ("ASD", "omi-2"), ("ASD", "omi-3"), ("SMD", "machine-1-1")]
@@ -66,13 +66,6 @@ def test_the_first_panel_is_without_a_dataset_that_some_arms_lack():
     assert [one.arm for one in panel.costs] == ["comet", "comet-paper", "knn", "usad"]
 
 
-def test_identical_arms_are_one_point():
-    records = all_trials()
-    again = [one | {"arm": "comet-paper w/o TTA"} for one in records if one["arm"] == "comet-paper"]
-    (panel,) = cost_panels(frame_of(records + again))
-    assert [one.arm for one in panel.costs] == ["comet", "comet-paper", "knn", "usad"]
-
-
 def test_every_arm_is_drawn_and_named_without_overlaps():
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.subplots()
@@ -83,8 +76,3 @@ def test_every_arm_is_drawn_and_named_without_overlaps():
     assert [text.get_text() for text in names] == [f"arm {n}" for n in range(5)]
     boxes = [text.get_window_extent() for text in names]
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
-
-
-def test_the_figure_is_written(tmp_path):
-    save_costs(tmp_path / "cost.png", frame_of(all_trials()))
-    assert (tmp_path / "cost.png").stat().st_size > 10_000

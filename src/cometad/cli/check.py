@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometad.cli import options
-from cometad.cli.exits import plain_table, print_json, say, show
+from cometad.cli.exits import message, plain_table, print_json, say, show
+from cometad.cli.opened import Source, opened, say_findings
+from cometad.cli.options import Data, Gaps, ReadingOptions, flag
+from cometad.cli.paths import check_outputs
+from cometad.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,33 +18,28 @@ if TYPE_CHECKING:
 
 
 def check(
-    data: options.Data,
+    data: Data,
     model: Annotated[
         Path | None, typer.Argument(metavar="[MODEL]", help="Detector that would score the readings.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    gaps: options.Gaps = None,
+    as_json: bool = flag("Print JSON instead of a table.", "--json", default=False),
+    gaps: Gaps = None,
     *,
-    reading: options.ReadingOptions,
+    reading: ReadingOptions,
 ) -> None:
     """Say what would happen to a file: its columns, times, gaps, constants and counters, and what to do about them.
 
     With a detector, the readings are compared with those it was fitted on. Nothing is written. The exit code is 0 if
     the readings could be fitted or, with a detector, scored; otherwise 2, with the reason.
     """
-    from cometad.cli.advice import message
-    from cometad.cli.opened import Source, open_detector, say_findings
-    from cometad.cli.paths import check_outputs
     from cometad.data.gaps import parse_gaps
-    from cometad.errors import InputError
     from cometad.report.table_check import check_table
 
     read = reading.value()
     try:
         check_outputs([], [data] if model is None else [data, model])
-        source = Source(data, read)
-        detector = None if model is None else open_detector(model)
-        frame = source.frame(detector)
+        detector, source = (None, Source(data, read)) if model is None else opened(model, data, read)
+        frame = source.frame()
         found = check_table(frame, detector, None if gaps is None else parse_gaps(gaps), source.where)
     except InputError as error:
         if as_json:

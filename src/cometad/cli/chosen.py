@@ -2,20 +2,18 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from cometad.cli import options
 from cometad.cli.exits import say
-from cometad.parameters import is_integer
+from cometad.cli.options import Threshold, flag
+from cometad.errors import ParameterError, unknown
+from cometad.parameters import is_integer, parse
 
 if TYPE_CHECKING:
     from cometad.detector import Detector
-    from cometad.errors import ParameterError
-    from cometad.views.view import View
 
 OWN_OPTIONS = ("seed", "device", "verbose", "views")  # not set with --set: they have flags of their own, or none
 SWITCHES = ("trim", "trends")  # turned off with --no-...
@@ -23,74 +21,47 @@ SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 @dataclass(frozen=True)
 class DetectorOptions:
-    """The detector to fit, and its parameters."""
-
-    detector: Annotated[
-        str,
-        typer.Option(
-            help="comet, network (trained) or a baseline such as knn or vtt. An unknown name lists all of them."
-        ),
-    ] = "comet"
-    preset: Annotated[
-        str, typer.Option(help="default, or paper for the published method with its published sizes; needs torch.")
-    ] = "default"
-    dataset: Annotated[
-        str | None, typer.Option(help="With --preset paper: dataset whose published sizes to use, such as MSL.")
-    ] = None
-    views: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:LENGTH],...",
-            help="Views of comet, such as patterns:64,joint,forecast. An unknown name lists all of them.",
-        ),
-    ] = None
-    trim: Annotated[
-        bool,
-        typer.Option("--trim/--no-trim", help="Whether comet leaves out stretches that do not fit the rest."),
-    ] = True
-    trends: Annotated[
-        bool,
-        typer.Option(
-            "--trends/--no-trends",
-            help="Whether comet looks for variables that only grow or wander, and scores their movement.",
-        ),
-    ] = True
-    gaps: Annotated[
-        str,
-        typer.Option(
-            metavar="RULE",
-            help="Gap rule for missing readings, in training and scoring: refuse, forward-fill:LIMIT, "
-            "interpolate:LIMIT or score-measured.",
-        ),
-    ] = "refuse"
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Training steps of network and the deep baselines, with one cycle of the learning rate; with --preset "
-            "paper they replace the published schedule of 20 epochs.",
-            min=1,
-        ),
-    ] = None
-    threshold: options.Threshold = None
-    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same detector.", min=0)] = 42
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda, for network and the deep baselines. Default: cpu.")
-    ] = None
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any other hyperparameter, such as pooling=8 or 'smoothing=[16]'; repeatable. An unknown name lists "
-            "all of them.",
-        ),
-    ] = None
+    detector: str = flag(
+        "comet, network (trained) or a baseline such as knn or vtt. An unknown name lists all of them.", default="comet"
+    )
+    preset: str = flag(
+        "default, or paper for the published method with its published sizes; needs torch.", default="default"
+    )
+    dataset: str | None = flag("With --preset paper: dataset whose published sizes to use, such as MSL.")
+    views: str | None = flag(
+        "Views of comet, such as patterns:64,joint,forecast. An unknown name lists all of them.",
+        metavar="NAME[:LENGTH],...",
+    )
+    trim: bool = flag("Whether comet leaves out stretches that do not fit the rest.", "--trim/--no-trim", default=True)
+    trends: bool = flag(
+        "Whether comet looks for variables that only grow or wander, and scores their movement.",
+        "--trends/--no-trends",
+        default=True,
+    )
+    gaps: str = flag(
+        "Gap rule for missing readings, in training and scoring: refuse, forward-fill:LIMIT, "
+        "interpolate:LIMIT or score-measured.",
+        default="refuse",
+        metavar="RULE",
+    )
+    steps: int | None = flag(
+        "Training steps of network and the deep baselines, with one cycle of the learning rate; with --preset "
+        "paper they replace the published schedule of 20 epochs.",
+        min=1,
+    )
+    threshold: Threshold = None
+    seed: int = flag("Random seed; the same seed gives the same detector.", default=42, min=0)
+    device: str | None = flag("cpu or cuda, for network and the deep baselines. Default: cpu.")
+    changes: list[str] | None = flag(
+        "Any other hyperparameter, such as pooling=8 or 'smoothing=[16]'; repeatable. An unknown name lists "
+        "all of them.",
+        "--set",
+        metavar="NAME=VALUE",
+    )
 
     def value(self) -> "Detector":
-        """The detector, not fitted yet."""
         from cometad.comet import Comet
         from cometad.detectors import DETECTORS
-        from cometad.errors import ParameterError, unknown
 
         own, name = self._own(), self.detector
         if name not in DETECTORS:
@@ -125,16 +96,18 @@ class DetectorOptions:
         from cometad.alerting.thresholds import parse_threshold
         from cometad.data.gaps import parse_gaps
 
-        own: dict[str, Any] = {"seed": self.seed, "gaps": parse_gaps(self.gaps)}
-        own |= {} if self.threshold is None else {"threshold": parse_threshold(self.threshold)}
-        own |= {} if self.device is None else {"device": self.device}
-        own |= {} if self.views is None else {"views": _parse_views(self.views)}
-        return own | {name: False for name in SWITCHES if not getattr(self, name)}
+        own = {
+            "seed": self.seed,
+            "gaps": parse_gaps(self.gaps),
+            "threshold": None if self.threshold is None else parse_threshold(self.threshold),
+            "device": self.device,
+            "views": None if self.views is None else _parse_views(self.views),
+            **{name: None if getattr(self, name) else False for name in SWITCHES},
+        }
+        return {name: value for name, value in own.items() if value is not None}
 
 
-def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
-    from cometad.errors import ParameterError
-
+def _misplaced(option: str, name: str, published: bool) -> ParameterError:
     if option not in ("--device", "--steps"):
         chosen = "--preset paper" if published else name
         return ParameterError(f"{option} is an option of comet, not of {chosen}. Leave it out.")
@@ -143,9 +116,7 @@ def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
     return ParameterError(f"The detector {name} {what}, so it has no {option}. {instead}")
 
 
-def _parse_views(text: str) -> "tuple[View, ...]":
-    from cometad.errors import ParameterError
-    from cometad.parameters import parse
+def _parse_views(text: str) -> tuple[Any, ...]:
     from cometad.views import VIEWS
 
     parts = [part.strip() for part in text.split(",")]
@@ -156,8 +127,6 @@ def _parse_views(text: str) -> "tuple[View, ...]":
 
 def parse_stretch(text: str) -> tuple[int, int] | tuple[str, str]:
     """The two ends in START..STOP, both time steps or both timestamps."""
-    from cometad.errors import ParameterError
-
     start, _, stop = text.partition("..")
     if start.isdecimal() and stop.isdecimal():
         return int(start), int(stop)
@@ -179,13 +148,12 @@ def _iso(text: str) -> str:
 def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:
     """The name and value in NAME=VALUE; the value must have the type of the default."""
     from cometad.comet import REMOVED
-    from cometad.errors import ParameterError, unknown
 
     name, equals, text = change.partition("=")
     plain = {
         known: default
         for known, default in defaults.items()
-        if isinstance(default, bool | int | float | str | tuple) and known not in OWN_OPTIONS
+        if isinstance(default, tuple(_KINDS)) and known not in OWN_OPTIONS
     }
     if name not in plain and name in REMOVED and "views" in defaults:
         raise ParameterError(
@@ -198,22 +166,20 @@ def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:
         value = json.loads(text)
     except ValueError:
         value = text  # scaler=min-max needs no quotes
-    for kind, (wanted, fits) in _KINDS.items():
-        if equals and isinstance(plain[name], kind) and fits(value):
-            return name, tuple(value) if kind is tuple else value
-        if isinstance(plain[name], kind):
-            raise ParameterError(
-                f"The hyperparameter {name!r} must be {wanted}, got --set {change!r}. "
-                f"Write it like --set '{name}={json.dumps(plain[name])}'."
-            )
-    raise AssertionError(name)
+    wanted, fits = next(rule for kind, rule in _KINDS.items() if isinstance(plain[name], kind))
+    if not (equals and fits(value)):
+        raise ParameterError(
+            f"The hyperparameter {name!r} must be {wanted}, got --set {change!r}. "
+            f"Write it like --set '{name}={json.dumps(plain[name])}'."
+        )
+    return name, tuple(value) if isinstance(value, list) else value
 
 
 def _is_number(value: Any) -> bool:
     return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-_KINDS: dict[type, tuple[str, Any]] = {
+_KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {  # the first that fits: a bool is an int, too
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("an integer", is_integer),
     float: ("a number", _is_number),

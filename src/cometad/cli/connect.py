@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli.exits import say, write_output
-from cometad.cli.options import Force
+from cometad.cli.options import Force, flag
+from cometad.cli.paths import Output, check_outputs
 from cometad.cli.serve import ServiceOptions
-from cometad.errors import ParameterError
+from cometad.errors import ParameterError, needs_extra
 
 if TYPE_CHECKING:
     from cometad.connect.address import Address
@@ -20,31 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """Where the readings come from."""
-
     url: Annotated[
         str,
         typer.Argument(
             metavar="URL", help="Source of the readings: mqtt://, nats://, kafka://, opc.tcp://, prometheus+http:// ..."
         ),
     ]
-    stream: Annotated[str | None, typer.Option(help="Stream of the readings, unless the messages name it.")] = None
-    tag: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VARIABLE=ADDRESS", help="Topic, node or query of one variable; repeatable."),
-    ] = None
-    period: Annotated[str | None, typer.Option(help="Time between readings, such as 1s, for tags and queries.")] = None
-    option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the connector; repeatable.")
-    ] = None
-    user: Annotated[str | None, typer.Option(help="User to log in as.")] = None
-    password_variable: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Environment variable that holds the password.")
-    ] = None
-    name: Annotated[str | None, typer.Option(help="Name of the connection. Default: derived from the URL.")] = None
+    stream: str | None = flag("Stream of the readings, unless the messages name it.")
+    tag: list[str] | None = flag("Topic, node or query of one variable; repeatable.", metavar="VARIABLE=ADDRESS")
+    period: str | None = flag("Time between readings, such as 1s, for tags and queries.")
+    option: list[str] | None = flag("Option of the connector; repeatable.", metavar="NAME=VALUE")
+    user: str | None = flag("User to log in as.")
+    password_variable: str | None = flag("Environment variable that holds the password.", metavar="NAME")
+    name: str | None = flag("Name of the connection. Default: derived from the URL.")
 
     def value(self) -> "Address":
-        """The address, checked."""
         from cometad.connect.address import Address
         from cometad.connect.source import source_of
 
@@ -59,24 +50,17 @@ class AddressOptions:
 def connect(
     *,
     address: AddressOptions,
-    detector: Annotated[
-        Path | None, typer.Option(help="Saved detector; creates the stream if it does not exist.")
-    ] = None,
-    late: Annotated[str, typer.Option(help="Late readings of a new stream: refuse (set aside) or drop.")] = "drop",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File for the lines; later runs append to it. Default: standard output."),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Also send events to this topic (mqtt://localhost/events), webhook or Alertmanager.",
-        ),
-    ] = None,
-    only_events: Annotated[
-        bool, typer.Option("--only-events", help="Write only lines on which an event opens, changes or closes.")
-    ] = False,
+    detector: Path | None = flag("Saved detector; creates the stream if it does not exist."),
+    late: str = flag("Late readings of a new stream: refuse (set aside) or drop.", default="drop"),
+    output: Path | None = flag(
+        "File for the lines; later runs append to it. Default: standard output.", "--output", "-o"
+    ),
+    to: str | None = flag(
+        "Also send events to this topic (mqtt://localhost/events), webhook or Alertmanager.", metavar="URL"
+    ),
+    only_events: bool = flag(
+        "Write only lines on which an event opens, changes or closes.", "--only-events", default=False
+    ),
     service: ServiceOptions,
     force: Force = False,
 ) -> None:
@@ -90,11 +74,8 @@ def connect(
 
     For several sources, or for a dashboard, list the sources in cometad.toml and run cometad serve.
     """
-    from cometad.errors import needs_extra
-
     needs_extra("sqlalchemy", "connect")
 
-    from cometad.cli.paths import Output, check_outputs
     from cometad.live.output import AnswersFile
     from cometad.series import check_late
     from cometad.serve.follow import follow

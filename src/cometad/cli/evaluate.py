@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli.exits import print_json, show
-from cometad.cli.options import DialectOptions
+from cometad.cli.options import DialectOptions, flag
+from cometad.cli.paths import check_outputs
+from cometad.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,10 +24,10 @@ _FILE = "a .csv, .csv.gz, .csv.zst, .tsv, .parquet or .npy file with one value p
 def evaluate(
     labels: Annotated[Path, typer.Argument(metavar="LABELS", help=f"Labels, 1 for anomalous: {_FILE}.")],
     scores: Annotated[Path, typer.Argument(metavar="SCORES", help=f"Scores as written by cometad score: {_FILE}.")],
-    labels_column: Annotated[str, typer.Option(help="Column of the labels, if the file has several.")] = "label",
-    scores_column: Annotated[str, typer.Option(help="Column of the scores, if the file has several.")] = "score",
-    protocol: Annotated[str, typer.Option(help="How to compute the metrics: paper or paper-250.")] = "paper",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    labels_column: str = flag("Column of the labels, if the file has several.", default="label"),
+    scores_column: str = flag("Column of the scores, if the file has several.", default="score"),
+    protocol: str = flag("How to compute the metrics: paper or paper-250.", default="paper"),
+    as_json: bool = flag("Print JSON instead of a table.", "--json", default=False),
     *,
     dialect: DialectOptions,
 ) -> None:
@@ -33,8 +35,6 @@ def evaluate(
 
     Metrics marked as oracle choose the best threshold by looking at the labels, which is not possible in practice.
     """
-    from cometad.cli.paths import check_outputs
-
     written = dialect.value()
     check_outputs([], [labels, scores])
     truth, given = _read_column(labels, labels_column, written), _read_column(scores, scores_column, written)
@@ -51,8 +51,6 @@ def evaluate(
 def _read_column(path: Path, column: str, dialect: "Dialect") -> "Array":
     """The named column of a file, or its only one."""
     import numpy as np
-
-    from cometad.errors import InputError
 
     if path.suffix == ".npy":
         try:

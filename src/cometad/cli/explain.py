@@ -1,12 +1,14 @@
 """`cometad explain`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from cometad.cli import options
 from cometad.cli.exits import print_json, printable, show
+from cometad.cli.opened import opened
+from cometad.cli.options import Data, Gaps, Model, ReadingOptions, flag
+from cometad.cli.paths import check_outputs
+from cometad.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,20 +24,11 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class EventOptions:
-    """What to explain."""
-
-    step: Annotated[
-        str | None, typer.Option(help="Time step to explain, counted from 0, or a time such as 2026-11-18T09:30Z.")
-    ] = None
-    start: Annotated[str | None, typer.Option(help="First time step of the event to explain, or its time.")] = None
-    stop: Annotated[
-        str | None, typer.Option(help="Time step after the last one of the event, or the time of its last reading.")
-    ] = None
+    step: str | None = flag("Time step to explain, counted from 0, or a time such as 2026-11-18T09:30Z.")
+    start: str | None = flag("First time step of the event to explain, or its time.")
+    stop: str | None = flag("Time step after the last one of the event, or the time of its last reading.")
 
     def value(self) -> object:
-        """A time step, or the two ends of an event."""
-        from cometad.errors import InputError
-
         if self.step is not None and self.start is None and self.stop is None:
             return _step(self.step)
         if self.step is None and self.start is not None and self.stop is not None:
@@ -44,15 +37,15 @@ class EventOptions:
 
 
 def explain(
-    model: options.Model,
-    data: options.Data,
+    model: Model,
+    data: Data,
     *,
     event: EventOptions,
-    top: Annotated[int, typer.Option(min=1, help="Number of variables to show, largest share first.")] = 5,
-    context: Annotated[int, typer.Option(min=0, help="Time steps before and after the event to include in JSON.")] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,
-    reading: options.ReadingOptions,
-    gaps: options.Gaps = None,
+    top: int = flag("Number of variables to show, largest share first.", default=5, min=1),
+    context: int = flag("Time steps before and after the event to include in JSON.", default=32, min=0),
+    as_json: bool = flag("Print JSON with all values instead of a table.", "--json", default=False),
+    reading: ReadingOptions,
+    gaps: Gaps = None,
 ) -> None:
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
@@ -60,21 +53,16 @@ def explain(
     network can explain their scores; they use the state after fit, without later adaptation. With --resample, a time
     step is a bin, as in cometad score.
     """
-    from cometad.cli.opened import Source, open_detector
-    from cometad.cli.paths import check_outputs
-    from cometad.errors import ModelFileError
-
     read = reading.value()
     check_outputs([], [model, data])
     wanted = event.value()
-    source = Source(data, read)
-    detector = open_detector(model, gaps=gaps)
+    detector, source = opened(model, data, read, gaps=gaps)
     if not detector.can_explain:
         raise ModelFileError(
             f"'{model}' holds a {type(detector).__name__}, which cannot explain its scores. "
             "Fit one that can with cometad fit --detector comet."
         )
-    series = source.series(missing=detector.gaps.allowed, detector=detector)
+    series = source.series()
     explanation = detector.explain(series, wanted, context=context)
     if as_json:
         print_json(_as_json(explanation, series, top))
@@ -83,10 +71,6 @@ def explain(
 
 
 def _step(text: str) -> int | str:
-    from datetime import datetime
-
-    from cometad.errors import InputError
-
     if text.lstrip("-").isdecimal():
         return int(text)
     try:
@@ -170,7 +154,5 @@ def _between(values: "Iterable[float]", unit: float) -> str:
     from cometad.explain.reasons import rounded
 
     known = [value for value in values if value == value]
-    if not known:
-        return ""
-    low, high = rounded(min(known), unit), rounded(max(known), unit)
-    return low if low == high else f"{low} to {high}"
+    ends = (min(known), max(known)) if known else ()
+    return " to ".join(dict.fromkeys(rounded(end, unit) for end in ends))

@@ -1,23 +1,21 @@
 """`cometad export`."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from cometad.cli import options
 from cometad.cli.exits import print_json, say
+from cometad.cli.opened import open_detector
+from cometad.cli.options import Force, Gaps, Model, Threshold, flag
+from cometad.cli.paths import Output, check_ending, check_outputs
+from cometad.errors import imported_for
 
 
 def export(
-    model: options.Model,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print variables, state, delay and check results as JSON.")
-    ] = False,
-    threshold: options.Threshold = None,
-    gaps: options.Gaps = None,
-    force: options.Force = False,
+    model: Model,
+    output: Path = flag("The .onnx file to write.", "--output", "-o", default=...),
+    as_json: bool = flag("Print variables, state, delay and check results as JSON.", "--json", default=False),
+    threshold: Threshold = None,
+    gaps: Gaps = None,
+    force: Force = False,
 ) -> None:
     """Export a detector as an ONNX file that scores a stream on a device with nothing but onnxruntime.
 
@@ -25,10 +23,6 @@ def export(
     and the next state; the first state is all zeros. The file is written only if it scores generated series like the
     detector. Only comet can be exported: no views of your own, no adaptation, no missing values.
     """
-    from cometad.cli.opened import open_detector
-    from cometad.cli.paths import Output, check_ending, check_outputs
-    from cometad.errors import imported_for
-
     check_ending(output, ".onnx")
     check_outputs([Output(output, "onnx")], [model], force)
     library = imported_for("cometad export", "cometad.export")

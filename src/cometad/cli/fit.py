@@ -2,34 +2,31 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cometad.cli import options
 from cometad.cli.chosen import DetectorOptions, parse_stretch
 from cometad.cli.exits import printable, say, say_first
+from cometad.cli.opened import Source, say_findings
+from cometad.cli.options import Data, Force, ReadingOptions, flag
+from cometad.cli.paths import Output, check_outputs
+from cometad.errors import ParameterError
 
 if TYPE_CHECKING:
-    from cometad.comet import Comet
     from cometad.detector import Detector
 
 
 def fit(
-    data: options.Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write the detector to.")],
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="START..STOP",
-            help="Readings not to learn from, such as 1200..1260 or 2026-03-01T08:00..2026-03-01T09:30, without the "
-            "stop; repeatable.",
-        ),
-    ] = None,
+    data: Data,
+    output: Path = flag("File to write the detector to.", "--output", "-o", default=...),
+    exclude: list[str] | None = flag(
+        "Readings not to learn from, such as 1200..1260 or 2026-03-01T08:00..2026-03-01T09:30, without the "
+        "stop; repeatable.",
+        metavar="START..STOP",
+    ),
     *,
     method: DetectorOptions,
-    reading: options.ReadingOptions,
-    force: options.Force = False,
+    reading: ReadingOptions,
+    force: Force = False,
 ) -> None:
     """Learn what is normal from a file of readings and write the detector to a file.
 
@@ -38,8 +35,7 @@ def fit(
     only grow or wander, it scores the movement; --no-trends scores the readings. Every column except the time is a
     variable. Problems found in the readings are reported on stderr.
     """
-    from cometad.cli.opened import Source, say_findings
-    from cometad.cli.paths import Output, check_outputs
+    from cometad.comet import Comet
     from cometad.data.quality import Statistics, findings
     from cometad.report.gather import trimmed
 
@@ -47,10 +43,14 @@ def fit(
     check_outputs([Output(output, "detector")], [data], force)
     stretches = [parse_stretch(text) for text in exclude or ()]
     made = method.value().set_params(verbose=True)
-    series = Source(data, read).series(missing=made.gaps.allowed)
+    series = Source(data, read, gaps=made.gaps.allowed).series()
     say_findings(findings(series, Statistics.fit(series)))
-    if stretches:
-        _excluding(made, method.detector).fit(series, exclude=stretches)
+    if isinstance(made, Comet):
+        made.fit(series, exclude=stretches)
+    elif stretches:
+        raise ParameterError(
+            f"--exclude is an option of comet, not of {method.detector}. Remove those readings from the file."
+        )
     else:
         made.fit(series)
     made.set_params(verbose=False).save(output)  # verbosity is not part of a saved detector
@@ -62,15 +62,6 @@ def fit(
         f"wrote '{printable(output)}'."
     )
     print(_expected_flags(made))
-
-
-def _excluding(detector: "Detector", name: str) -> "Comet":
-    from cometad.comet import Comet
-    from cometad.errors import ParameterError
-
-    if not isinstance(detector, Comet):
-        raise ParameterError(f"--exclude is an option of comet, not of {name}. Remove those readings from the file.")
-    return detector
 
 
 def _expected_flags(detector: "Detector") -> str:

@@ -3,15 +3,18 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cometad.cli import options
 from cometad.cli.chosen import DetectorOptions
 from cometad.cli.exits import FAILED, plain_table, printable, say, say_first, show, write_output
+from cometad.cli.opened import scored
+from cometad.cli.options import AlertOptions, Force, ReadingOptions, flag
+from cometad.cli.paths import Output, check_ending, check_outputs
+from cometad.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,13 +39,10 @@ class WorkOptions:
     """Which readings belong to which entity, how to read them, and where the work runs."""
 
     by: By = None
-    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray.")] = "local"
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="With --engine ray: an existing cluster. Default: start one here."),
-    ] = None
-    workers: Annotated[int | None, typer.Option(help="Number of workers. Default: one per core.", min=1)] = None
-    reading: options.ReadingOptions = field(default_factory=options.ReadingOptions)
+    engine: str = flag("local (processes on this machine) or ray.", default="local")
+    address: str | None = flag("With --engine ray: an existing cluster. Default: start one here.", metavar="HOST:PORT")
+    workers: int | None = flag("Number of workers. Default: one per core.", min=1)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def value(self) -> dict[str, Any]:
         """The arguments that the methods of a fleet have in common."""
@@ -53,20 +53,16 @@ class WorkOptions:
 
 def fit(
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write the fleet to.")],
-    pool: Annotated[
-        int | None,
-        typer.Option(
-            "--pool",
-            metavar="READINGS",
-            help="Entities with fewer readings borrow from others with the same variables, such as --pool 2000.",
-            min=1,
-        ),
-    ] = None,
+    output: Path = flag("Folder to write the fleet to.", "--output", "-o", default=..., metavar="FOLDER"),
+    pool: int | None = flag(
+        "Entities with fewer readings borrow from others with the same variables, such as --pool 2000.",
+        metavar="READINGS",
+        min=1,
+    ),
     *,
     work: WorkOptions,
-    retry: Annotated[bool, typer.Option("--retry", help="Retry entities that failed before.")] = False,
-    refit: Annotated[bool, typer.Option("--refit", help="Refit everything, possibly with other parameters.")] = False,
+    retry: bool = flag("Retry entities that failed before.", "--retry", default=False),
+    refit: bool = flag("Refit everything, possibly with other parameters.", "--refit", default=False),
     method: DetectorOptions,
 ) -> None:
     """Fit one detector per entity of a table or a folder, and keep them in one folder.
@@ -96,11 +92,11 @@ def fit(
 def score(
     folder: Folder,
     data: Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .csv, .parquet or .jsonl file to write.")],
+    output: Path = flag("The .csv, .parquet or .jsonl file to write.", "--output", "-o", default=...),
     *,
     work: WorkOptions,
-    force: options.Force = False,
-    alerts: options.AlertOptions,
+    force: Force = False,
+    alerts: AlertOptions,
 ) -> None:
     """Score the readings of all entities, each with its own detector.
 
@@ -108,8 +104,6 @@ def score(
     to read the data (--by, --time-column, --drop, ...) defaults to the options of the fit. An entity that cannot be
     scored is reported and does not stop the rest; the exit code is then 1.
     """
-    from cometad.cli.opened import scored
-    from cometad.cli.paths import Output, check_outputs
     from cometad.data.writing import check_suffix, write_chunks
     from cometad.fleet.fleet import Fleet
 
@@ -133,8 +127,6 @@ class _ScoreTotals:
         self.failed: dict[str, str] = {}
 
     def over(self, scored: Any) -> "Iterator[pl.DataFrame]":
-        from cometad.errors import InputError
-
         for name, answer in scored:
             if answer.rows is None:
                 self.failed[name] = answer.error
@@ -158,19 +150,20 @@ def _say_problems(failed: Mapping[str, str]) -> None:
 def report(
     folder: Folder,
     data: Data,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The .html file to write; entity reports go into a folder next to it."),
-    ] = Path("fleet.html"),
-    most: Annotated[int, typer.Option(help="Number of entities with their own report, worst first.", min=0)] = 50,
-    most_events: Annotated[int, typer.Option(help="Events to explain in each report.", min=0)] = 10,
+    output: Path = flag(
+        "The .html file to write; entity reports go into a folder next to it.",
+        "--output",
+        "-o",
+        default=Path("fleet.html"),
+    ),
+    most: int = flag("Number of entities with their own report, worst first.", default=50, min=0),
+    most_events: int = flag("Events to explain in each report.", default=10, min=0),
     *,
     work: WorkOptions,
-    force: options.Force = False,
-    alerts: options.AlertOptions,
+    force: Force = False,
+    alerts: AlertOptions,
 ) -> None:
     """Write a page that lists all entities, worst alert first, and links to reports of the worst."""
-    from cometad.cli.paths import Output, check_ending, check_outputs
     from cometad.fleet.fleet import Fleet
 
     options_given, rule = work.value(), alerts.value()
@@ -187,14 +180,10 @@ def report(
 
 def show_list(
     folder: Folder,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Only entities without a detector, with the reason.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
+    failed: bool = flag("Only entities without a detector, with the reason.", "--failed", default=False),
+    as_json: bool = flag("Print one JSON object per line instead of a table.", "--json", default=False),
 ) -> None:
     """List the entities of a fleet: readings, variables, threshold, and why a fit failed."""
-    from dataclasses import asdict
-
     from cometad.fleet.fleet import Fleet
 
     entries = Fleet.load(folder).entries
@@ -225,7 +214,6 @@ def check(
     With DATA, also list entities that the fleet lacks and entities without readings. The exit code is 2 if a detector
     is damaged.
     """
-    from cometad.errors import ModelFileError
     from cometad.fleet.fleet import Fleet
 
     fleet = Fleet.load(folder)

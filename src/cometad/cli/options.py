@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from cometad.alerting.alerts import Alerts
     from cometad.data.dialect import Dialect
     from cometad.data.tables import ReadOptions
+
+
+def flag(help: str, *names: str, default: Any = None, **more: Any) -> Any:
+    """An option, as the default value of a parameter or a field; with the default `...` it is required."""
+    return typer.Option(default, *names, help=help, **more)
+
 
 Data = Annotated[
     Path,
@@ -57,58 +63,35 @@ Gaps = Annotated[
 
 @dataclass(frozen=True)
 class DialectOptions:
-    """How a text table is written."""
-
-    separator: Annotated[
-        str | None,
-        typer.Option(help="Separator of a text table: a character, or comma, semicolon, tab, pipe or space."),
-    ] = None
-    decimal: Annotated[str | None, typer.Option(help="Decimal mark of a text table: . or a comma.")] = None
-    encoding: Annotated[str | None, typer.Option(help="Encoding of a text table, such as cp1252.")] = None
-    na: Annotated[
-        list[str] | None,
-        typer.Option("--na", metavar="TEXT", help="Cell that means a missing reading, such as Bad; repeatable."),
-    ] = None
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="The first row holds readings; columns are v0, v1, ...")
-    ] = False
-    date_order: Annotated[
-        str | None,
-        typer.Option(help="day-first or month-first, for dates such as 01/02/2026. Default: recognized."),
-    ] = None
+    separator: str | None = flag("Separator of a text table: a character, or comma, semicolon, tab, pipe or space.")
+    decimal: str | None = flag("Decimal mark of a text table: . or a comma.")
+    encoding: str | None = flag("Encoding of a text table, such as cp1252.")
+    na: list[str] | None = flag("Cell that means a missing reading, such as Bad; repeatable.", metavar="TEXT")
+    no_header: bool = flag("The first row holds readings; columns are v0, v1, ...", "--no-header", default=False)
+    date_order: str | None = flag("day-first or month-first, for dates such as 01/02/2026. Default: recognized.")
 
     def value(self) -> "Dialect":
-        """The dialect, checked."""
         from cometad.data.dialect import Dialect
 
-        return Dialect(
-            separator=self.separator,
-            decimal=self.decimal,
-            encoding=self.encoding,
-            missing=tuple(self.na or ()),
-            header=not self.no_header,
-            date_order=self.date_order,
-        )
+        missing = tuple(self.na or ())
+        return Dialect(self.separator, self.decimal, self.encoding, not self.no_header, missing, self.date_order)
 
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How to read a table of readings."""
-
-    time_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
-        ),
-    ] = None
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out, such as labels; repeatable.")] = None
+    time_column: str | None = flag(
+        "Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
+    )
+    drop: list[str] | None = flag("Column to leave out, such as labels; repeatable.")
     resample: Resample = None
     dialect: DialectOptions = field(default_factory=DialectOptions)
 
     def value(self) -> "ReadOptions":
-        """The options as the library takes them."""
+        from cometad.data.resample import parse_resampling
         from cometad.data.tables import ReadOptions
 
+        if self.resample is not None:
+            parse_resampling(self.resample)
         return ReadOptions(self.time_column, tuple(self.drop or ()), self.resample, self.dialect.value())
 
 
@@ -116,26 +99,16 @@ class ReadingOptions:
 class AlertOptions:
     """Which flagged readings form an event, and which events are alerts."""
 
-    min_length: Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)] = 1
-    merge_gap: Annotated[
-        int,
-        typer.Option(
-            help="Longest run of normal readings that does not end an event; at least 10 under a budget.", min=0
-        ),
-    ] = 0
-    hold_off: Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)] = 0
-    longest: Annotated[
-        int, typer.Option(help="Readings after which an event that lasts closes as a new level.", min=1)
-    ] = 64
-    longest_hours: Annotated[
-        float, typer.Option(help="The same in hours: the shorter of both counts, but at least 8 readings.")
-    ] = 8.0
-    alert_from: Annotated[
-        float, typer.Option(help="Severity from which an event is an alert, not a notice.", min=0, max=1)
-    ] = 0.15
+    min_length: int = flag("Minimum length of an event in readings.", default=1, min=1)
+    merge_gap: int = flag(
+        "Longest run of normal readings that does not end an event; at least 10 under a budget.", default=0, min=0
+    )
+    hold_off: int = flag("Readings after an event during which no new one opens.", default=0, min=0)
+    longest: int = flag("Readings after which an event that lasts closes as a new level.", default=64, min=1)
+    longest_hours: float = flag("The same in hours: the shorter of both counts, but at least 8 readings.", default=8.0)
+    alert_from: float = flag("Severity from which an event is an alert, not a notice.", default=0.15, min=0, max=1)
 
     def value(self) -> "Alerts":
-        """The rule as the library takes it, checked."""
         from cometad.alerting.alerts import Alerts
 
         return Alerts(**vars(self))
@@ -156,45 +129,35 @@ def with_options(verb: Callable[..., None], order: str = "") -> Callable[..., No
     In its help, the options named in `order` come first, then the others in the order of the signature. How a text
     table is written and what is an alert come last.
     """
-    named = list(inspect.signature(verb).parameters.values())
-    groups = {each.name: each.annotation for each in named if is_dataclass(each.annotation)}
-    found, last = [], list[inspect.Parameter]()
-    for each in named:
-        found += _parameters(each.annotation, last) if each.name in groups else [each]
-    wanted = order.split()
+    wanted, last = order.split(), list[inspect.Parameter]()
+    found = _parameters(verb, last)
     found.sort(key=lambda each: wanted.index(each.name) if each.name in wanted else len(wanted))
     shown = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*found, *last)]
 
     @functools.wraps(verb)
     def run(**given: Any) -> None:
-        verb(**{name: _built(kind, given) for name, kind in groups.items()}, **given)
+        _call(verb, given)
 
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in shown}
     return run
 
 
-def _parameters(group: Any, last: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The options of a group and of the groups in it; those of every help page's end are added to `last`."""
-    found = []
-    for each in fields(group):
-        if is_dataclass(each.type):
-            found += _parameters(each.type, last)
-        else:
-            default = inspect.Parameter.empty if each.default is MISSING else each.default
-            kind = inspect.Parameter.KEYWORD_ONLY
-            found.append(inspect.Parameter(each.name, kind, default=default, annotation=each.type))
-    if group not in (DialectOptions, AlertOptions):
+def _parameters(taker: Any, last: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The options that a verb or a group takes itself or in groups; those of every help page's end go to `last`."""
+    found = list[inspect.Parameter]()
+    for each in inspect.signature(taker).parameters.values():
+        found += _parameters(each.annotation, last) if is_dataclass(each.annotation) else [each]
+    if taker not in (DialectOptions, AlertOptions):
         return found
     last += found
     return []
 
 
-def _built(group: Any, given: dict[str, Any]) -> Any:
-    """A group with the values `given` by name, which are taken out."""
-    return group(
-        **{
-            each.name: _built(each.type, given) if is_dataclass(each.type) else given.pop(each.name)
-            for each in fields(group)
-        }
+def _call(taker: Any, given: dict[str, Any]) -> Any:
+    """Call a verb or a group with the values `given` by name, which are taken out."""
+    parameters = inspect.signature(taker).parameters.values()
+    kinds = {each.name: each.annotation for each in parameters}
+    return taker(
+        **{name: _call(kind, given) if is_dataclass(kind) else given.pop(name) for name, kind in kinds.items()}
     )

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from cometad.errors import OutputError, ParameterError
 from cometad.files import status_of
@@ -31,9 +31,11 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force:
     files of an input that is a folder or a pattern. `force` allows replacing a file of another kind or one that is
     read-only, never an input.
     """
+    from cometad.data.table_sources import names_behind, would_mean
+
     wanted = [(output.path, output.kind) for output in outputs if output.path is not None]
-    given = list(inputs)
-    sources = [(f"'{file}'", _status(file)) for path in given for file in _meant_by(path)]
+    meant = {path: names_behind(path) or [] if _is_several(path) else [path] for path in inputs}
+    sources = [(f"'{file}'", _status(file)) for files in meant.values() for file in files]
     sources.append(("on standard input", _redirected(sys.stdin)))
     printed = _redirected(sys.stdout)
     for name, status in sources:
@@ -45,8 +47,12 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force:
         for name, status in sources:
             if _same(own, status):
                 raise OutputError(f"The output '{path}' would overwrite the input {name}. Choose another file.")
-        if own is None:
-            _check_apart(path, given)
+        for each in meant if own is None else ():
+            if _is_several(each) and would_mean(each, path):
+                raise OutputError(
+                    f"The output '{path}' would itself be one of the inputs '{each}' the next time. Choose another "
+                    "folder."
+                )
         others = [(_status(other), os.path.realpath(other)) for other, _ in wanted[:number]]
         if _same(own, printed) or any(_same(own, other) or os.path.realpath(path) == place for other, place in others):
             raise OutputError(f"Two outputs cannot both go to '{path}'. Choose another file for one of them.")
@@ -79,34 +85,13 @@ def check_writable(path: Path) -> None:
         ) from error
 
 
-def _meant_by(path: Path) -> list[Path]:
-    """The files that an input stands for: itself, or those of a folder or pattern."""
-    if not _is_several(path):
-        return [path]
-
-    from cometad.data.table_sources import names_behind
-
-    return names_behind(path) or []
-
-
 def _is_several(path: Path) -> bool:
     status = _status(path)
     return glob.has_magic(str(path)) if status is None else stat.S_ISDIR(status.st_mode)
 
 
-def _check_apart(path: Path, inputs: Iterable[Path]) -> None:
-    """Refuse a new file that a folder or pattern of inputs would include the next time."""
-    from cometad.data.table_sources import would_mean
-
-    for each in inputs:
-        if _is_several(each) and would_mean(each, path):
-            raise OutputError(
-                f"The output '{path}' would itself be one of the inputs '{each}' the next time. Choose another folder."
-            )
-
-
 def is_ours(path: Path, kind: str) -> bool:
-    r"""Whether a file is empty or, by its content, of a kind that cometad writes."""
+    """Whether a file is empty or, by its content, of a kind that cometad writes."""
     try:
         return path.stat().st_size == 0 or KINDS[kind].recognize(path)
     except OSError:
@@ -145,11 +130,8 @@ def _is_answers(path: Path) -> bool:
     line, end, _ = head(path).partition(b"\n")
     if not end:  # killed in its first line
         return line[: len(_FIRST)] == _FIRST[: len(line)]
-    try:
-        first = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(first, dict) and next(iter(first), "") == "step" and not first.keys().isdisjoint(_ANSWER)
+    first = _object(line)
+    return next(iter(first), "") == "step" and not first.keys().isdisjoint(_ANSWER)
 
 
 _FIRST = b'{"step": '
@@ -184,7 +166,7 @@ def _columns(path: Path) -> list[str]:
     """The column names of a CSV, Parquet or JSON lines file; empty if it is none of them."""
     start = head(path)
     if start.startswith(b'{"'):
-        return _keys(start.partition(b"\n")[0])
+        return list(_object(start.partition(b"\n")[0]))
     if not start.startswith(b"PAR1"):
         return start.partition(b"\n")[0].decode(errors="replace").strip().split(",")
     import polars as pl
@@ -195,11 +177,13 @@ def _columns(path: Path) -> list[str]:
         return []
 
 
-def _keys(line: bytes) -> list[str]:
+def _object(line: bytes) -> dict[str, Any]:
+    """A JSON object; empty if the line is none."""
     try:
-        return list(json.loads(line))
+        found = json.loads(line)
     except ValueError:
-        return []
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _status(path: Path) -> os.stat_result | None:

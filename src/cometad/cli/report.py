@@ -3,37 +3,32 @@
 import hashlib
 import shlex
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from cometad.cli import options
 from cometad.cli.exits import say
+from cometad.cli.opened import opened
+from cometad.cli.options import Data, Force, Model, ReadingOptions, RuleOptions, flag
+from cometad.cli.paths import Output, check_ending, check_outputs
 
 
 def report(
-    model: options.Model,
-    data: options.Data,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to write.")] = Path("report.html"),
-    most_events: Annotated[int, typer.Option(help="Number of events to explain, most severe first.", min=0)] = 20,
+    model: Model,
+    data: Data,
+    output: Path = flag("The .html file to write.", "--output", "-o", default=Path("report.html")),
+    most_events: int = flag("Number of events to explain, most severe first.", default=20, min=0),
     *,
-    reading: options.ReadingOptions,
-    rules: options.RuleOptions,
-    force: options.Force = False,
+    reading: ReadingOptions,
+    rules: RuleOptions,
+    force: Force = False,
 ) -> None:
     """Write an HTML report of what a detector finds in a file, and why.
 
     It shows the alerts, worst first, and the notices, the variables behind them next to what was expected, the scores,
     codebook usage, score drift, data quality findings and all settings, in one file that works offline.
     """
-    from cometad.cli.opened import Source, open_detector
-    from cometad.cli.paths import Output, check_ending, check_outputs
-
     read, alerts = reading.value(), rules.alerts.value()
     check_ending(output, ".html", ".htm")
     check_outputs([Output(output, "report")], [model, data], force)
-    source = Source(data, read)
-    detector = open_detector(model, rules.threshold, rules.gaps)
+    detector, source = opened(model, data, read, rules.threshold, rules.gaps)
 
     from cometad.report.gather import gather
     from cometad.report.page import save_report
@@ -50,7 +45,7 @@ def report(
     words += [word for name in read.drop for word in ("--drop", name)]
     command = shlex.join(["cometad", "report", str(model), str(data), "-o", str(output), *words])
     sources = {"command": command, "model": _named(model), "data": _named(data)}
-    found = gather(detector, source.whole(detector), alerts=alerts, most_events=most_events, sources=sources)
+    found = gather(detector, source.whole(), alerts=alerts, most_events=most_events, sources=sources)
     save_report(output, found)
     say(f"{found.headline}. Wrote '{output}'.")
 

@@ -5,12 +5,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cometad.cli import options
 from cometad.cli.exits import printable, say, write_output
+from cometad.cli.opened import opened, say_findings, scored
+from cometad.cli.options import Data, Force, Model, ReadingOptions, RuleOptions, flag
+from cometad.cli.paths import Output, check_outputs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,24 +24,18 @@ if TYPE_CHECKING:
 
 
 def score(
-    model: options.Model,
-    data: options.Data,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The .csv, .parquet or .jsonl file to write. Default: CSV on standard output."
-        ),
-    ] = None,
-    events: Annotated[
-        Path | None,
-        typer.Option(
-            help="The .csv, .parquet or .jsonl file to write events to: flagged readings that belong together."
-        ),
-    ] = None,
+    model: Model,
+    data: Data,
+    output: Path | None = flag(
+        "The .csv, .parquet or .jsonl file to write. Default: CSV on standard output.", "--output", "-o"
+    ),
+    events: Path | None = flag(
+        "The .csv, .parquet or .jsonl file to write events to: flagged readings that belong together."
+    ),
     *,
-    reading: options.ReadingOptions,
-    rules: options.RuleOptions,
-    force: options.Force = False,
+    reading: ReadingOptions,
+    rules: RuleOptions,
+    force: Force = False,
 ) -> None:
     """Score every reading in a file.
 
@@ -53,8 +47,6 @@ def score(
     If the detector was fitted with a gap rule, imputed is 1 for a reading that was imputed and not judged (anomaly is
     then 0). Problems found in the readings are reported on stderr.
     """
-    from cometad.cli.opened import Source, open_detector, say_findings, scored
-    from cometad.cli.paths import Output, check_outputs
     from cometad.data.writing import check_suffix, write_chunks
 
     read, alerts = reading.value(), rules.alerts.value()
@@ -62,8 +54,7 @@ def score(
         if path is not None:
             check_suffix(path)
     check_outputs([Output(output, "scores"), Output(events, "events")], [model, data], force)
-    source = Source(data, read)
-    detector = open_detector(model, rules.threshold, rules.gaps)
+    detector, source = opened(model, data, read, rules.threshold, rules.gaps)
 
     from cometad.alerting.watch import Promise
     from cometad.data.quality import Inspection
@@ -71,7 +62,7 @@ def score(
 
     inspection = Inspection(detector.statistics_, detector.trends_.kinds)
     totals = _Totals(inspection, Promise(detector.threshold.rate))
-    chunks = source.chunks(detector) if detector.can_stream else [source.whole(detector)]
+    chunks = source.chunks() if detector.can_stream else [source.whole()]
     tables = totals.over(scored_rows(detector, alerts, totals.inspected(chunks)))
     if output is None:
         _print_whole(tables)

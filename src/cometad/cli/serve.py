@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometad.cli.exits import say
+from cometad.cli.options import flag
+from cometad.errors import needs_extra
 
 if TYPE_CHECKING:
     from cometad.serve.settings import Settings
@@ -18,20 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """Where the service keeps everything."""
-
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", help="Folder for everything the service keeps. Default: cometad-data."),
-    ] = None
-    database: Annotated[
-        str | None,
-        typer.Option("--database", help="URL of a PostgreSQL database to use instead of SQLite in the data folder."),
-    ] = None
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="File with the settings. Default: cometad.toml here, if there is one."),
-    ] = None
+    data_dir: Path | None = flag("Folder for everything the service keeps. Default: cometad-data.")
+    database: str | None = flag("URL of a PostgreSQL database to use instead of SQLite in the data folder.")
+    config: Path | None = flag("File with the settings. Default: cometad.toml here, if there is one.")
 
     def settings(self, **flags: Any) -> "Settings":
         """The settings of the service; `flags` are further ones."""
@@ -41,16 +32,13 @@ class ServiceOptions:
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on. Default: 8080.")] = None,
+    host: str | None = flag("Address to listen on. Default: 127.0.0.1."),
+    port: int | None = flag("Port to listen on. Default: 8080."),
     *,
     service: ServiceOptions,
-    fleet: Annotated[
-        Path | None,
-        typer.Option(help="Folder of a fleet; each entity becomes a stream with its first reading."),
-    ] = None,
-    log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Say what it would do, and exit.")] = False,
+    fleet: Path | None = flag("Folder of a fleet; each entity becomes a stream with its first reading."),
+    log_format: str | None = flag("text or json. Default: text."),
+    check: bool = flag("Say what it would do, and exit.", "--check", default=False),
 ) -> None:
     """Run the live service: readings in over HTTP, scores, events and a dashboard out.
 
@@ -60,8 +48,6 @@ def serve(
     Settings come from flags, then from environment variables such as COMETAD_SERVE_PORT, then from the table serve of
     cometad.toml.
     """
-    from cometad.errors import needs_extra
-
     needs_extra("fastapi", "serve")
 
     from cometad.serve.server import plan, run
@@ -76,7 +62,7 @@ def serve(
 
 def create_token(
     name: Annotated[str, typer.Argument(help="Who uses it, such as gateway-3.")],
-    scope: Annotated[str, typer.Option(help="read, write (includes read) or admin (includes both).")] = "read",
+    scope: str = flag("read, write (includes read) or admin (includes both).", default="read"),
     *,
     service: ServiceOptions,
 ) -> None:
@@ -105,8 +91,6 @@ def revoke_token(name: Annotated[str, typer.Argument(help="Name of the token.")]
 
 @contextmanager
 def _tokens(service: ServiceOptions) -> "Iterator[Tokens]":
-    from cometad.errors import needs_extra
-
     needs_extra("sqlalchemy", "serve")
 
     from cometad.serve.storage.store import Store

@@ -4,13 +4,13 @@ import math
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cometad.cli import options
 from cometad.cli.exits import say, write_output
-from cometad.errors import OutputError, ParameterError
+from cometad.cli.opened import open_detector
+from cometad.cli.options import DialectOptions, Model, Resample, RuleOptions, flag
+from cometad.cli.paths import Output, check_outputs
+from cometad.errors import ModelFileError, OutputError, ParameterError
 
 if TYPE_CHECKING:
     from cometad.live.lines import SnapshotFile
@@ -18,57 +18,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArrivingOptions:
-    """How to read the lines on standard input."""
-
-    form: Annotated[
-        str, typer.Option("--format", help="csv (with a header), jsonl, or auto to detect it from the first line.")
-    ] = "auto"
-    resample: options.Resample = None
-    late: Annotated[
-        str,
-        typer.Option(
-            metavar="RULE",
-            help="What to do with a reading whose time is not after the one before: refuse or drop.",
-        ),
-    ] = "refuse"
-    time_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Field with the times. Default: one with a date, or named time, timestamp, datetime or date."
-        ),
-    ] = None
-    dialect: options.DialectOptions = field(default_factory=options.DialectOptions)
+    form: str = flag(
+        "csv (with a header), jsonl, or auto to detect it from the first line.", "--format", default="auto"
+    )
+    resample: Resample = None
+    late: str = flag(
+        "What to do with a reading whose time is not after the one before: refuse or drop.",
+        default="refuse",
+        metavar="RULE",
+    )
+    time_column: str | None = flag(
+        "Field with the times. Default: one with a date, or named time, timestamp, datetime or date."
+    )
+    dialect: DialectOptions = field(default_factory=DialectOptions)
 
 
 @dataclass(frozen=True)
 class LinesOptions:
     """Where the lines go, and how a later run continues them."""
 
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write the lines to. Default: standard output.")
-    ] = None
-    snapshot: Annotated[
-        Path | None,
-        typer.Option(help="Resume from this file if it exists, and save the stream's state to it regularly."),
-    ] = None
-    snapshot_every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|PERIOD", help="How often to save the snapshot: every N readings, or a period. Default: 30s."
-        ),
-    ] = None
-    only_events: Annotated[
-        bool,
-        typer.Option("--only-events", help="Print only readings at which an event opened, was updated or closed."),
-    ] = False
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Overwrite an existing file that this command did not write. An existing snapshot is resumed all the "
-            "same; delete it to start anew.",
-        ),
-    ] = False
+    output: Path | None = flag("File to write the lines to. Default: standard output.", "--output", "-o")
+    snapshot: Path | None = flag("Resume from this file if it exists, and save the stream's state to it regularly.")
+    snapshot_every: str | None = flag(
+        "How often to save the snapshot: every N readings, or a period. Default: 30s.", metavar="N|PERIOD"
+    )
+    only_events: bool = flag(
+        "Print only readings at which an event opened, was updated or closed.", "--only-events", default=False
+    )
+    force: bool = flag(
+        "Overwrite an existing file that this command did not write. An existing snapshot is resumed all the "
+        "same; delete it to start anew.",
+        "--force",
+        default=False,
+    )
 
     def snapshots(self) -> "SnapshotFile | None":
         from cometad.data.resample import parse_period
@@ -93,7 +75,7 @@ class LinesOptions:
         return self.output is not None and self.output.exists() and self.output.stat().st_size > 0
 
 
-def stream(model: options.Model, *, arriving: ArrivingOptions, lines: LinesOptions, rules: options.RuleOptions) -> None:
+def stream(model: Model, *, arriving: ArrivingOptions, lines: LinesOptions, rules: RuleOptions) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
 
     Each reading is one line, printed at once: step, time (as it was sent), alert_score, threshold, anomaly (1 if the
@@ -119,11 +101,8 @@ def stream(model: options.Model, *, arriving: ArrivingOptions, lines: LinesOptio
     readings before the snapshot are skipped; any other input is taken as the readings that follow. With -o, the file
     then has every line once; on standard output, lines after the last snapshot are printed again.
     """
-    from cometad.cli.opened import open_detector
-    from cometad.cli.paths import Output, check_outputs
     from cometad.data.resample import parse_resampling
     from cometad.data.text import Layout, check_form
-    from cometad.errors import ModelFileError
     from cometad.live.lines import Interrupts, LineRun
     from cometad.live.session import Clock, Grid
     from cometad.series import check_late

@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Annotated
 
 import typer
 
@@ -25,6 +24,7 @@ from cometad.cli.exits import (
 from cometad.cli.explain import explain
 from cometad.cli.export import export
 from cometad.cli.fit import fit
+from cometad.cli.options import flag
 from cometad.cli.report import report
 from cometad.cli.score import score
 from cometad.cli.serve import create_token, list_tokens, revoke_token, serve
@@ -44,7 +44,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def cometad(
     context: typer.Context,
-    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    show_version: bool = flag("Show the version and exit.", "--version", default=False),
 ) -> None:
     """Find anomalies in multivariate time series, live, and see which variables are behind them.
 
@@ -70,12 +70,7 @@ add_verb(
     order="output detector preset dataset views exclude trim trends time_column drop resample",
 )
 add_verb(
-    app,
-    "score",
-    score,
-    "cometad score plant.comet today.csv -o scores.csv",
-    UNWRITTEN,
-    order="output events threshold",
+    app, "score", score, "cometad score plant.comet today.csv -o scores.csv", UNWRITTEN, order="output events threshold"
 )
 add_verb(app, "explain", explain, "cometad explain plant.comet today.csv --start 120 --stop 131")
 add_verb(

@@ -90,7 +90,6 @@ class Address:
 
     @property
     def parts(self) -> SplitResult:
-        """The parts of the URL."""
         try:
             parts = urlsplit(self.url, allow_fragments=False)  # in MQTT, # is a wildcard
             _ = parts.port  # raises ValueError if it is not a port
@@ -110,7 +109,6 @@ class Address:
 
     @property
     def name(self) -> str:
-        """The given name of the connection, or one derived from the URL."""
         if self.given_name:
             return self.given_name
         plain = f"{self.scheme}-{self.host}-{self.parts.port or ''}-{self.path}-{self.stream or ''}"

@@ -34,7 +34,6 @@ class ReadingBatch(NamedTuple):
 
     @classmethod
     def on_grid(cls, stream: str, names: Sequence[str], times: Sequence[float], values: ArrayLike) -> "ReadingBatch":
-        """Readings that were put on a grid of times."""
         return cls(stream, names, np.asarray(values, np.float64), times, [None] * len(times), range(1, len(times) + 1))
 
 
@@ -74,7 +73,6 @@ class Receipt:
     elsewhere: list[tuple["ReadingBatch", "Elsewhere"]] = field(default_factory=list)  # not stored: not our streams
 
     def add(self, other: "Receipt") -> None:
-        """Add another receipt."""
         self.accepted += other.accepted
         self.repeated += other.repeated
         self.dropped += other.dropped
@@ -139,7 +137,6 @@ class Position(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The key of the position in the database."""
         return self.connection if self.part is None else f"{self.connection}/{self.part}"
 
 

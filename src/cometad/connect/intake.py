@@ -53,7 +53,6 @@ class Intake:
     # -- parts: if several processes share a source, each part is read by one of them at a time ----------------------
 
     async def share(self, parts: int) -> int:
-        """See `Receiver.share`."""
         return await self._receiver.share(self.connection.name, parts)
 
     async def take_part(self, part: int) -> "Intake | None":
@@ -91,11 +90,9 @@ class Intake:
         return self._receiver.position(self._start.name)
 
     def connected(self) -> None:
-        """Report that the source responds."""
         self.mark("connected")
 
     def mark(self, state: Link, reason: str | None = None) -> None:
-        """Change the state of the connection."""
         one = self.connection
         if (one.state, one.reason) != (state, reason):
             one.state, one.reason, one.since = state, reason, time.time()

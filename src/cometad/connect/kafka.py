@@ -50,7 +50,6 @@ class KafkaSource(ConnectedSource):
         self._settings = _settings(address, self.options)
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
-        """Connect, and count the partitions."""
         self._link = KafkaLink(self._settings, self._topic, self.address.shown)
         closing.push_async_callback(lambda link: asyncio.shield(link.close()), self._link)
         await self.parts()
@@ -94,7 +93,7 @@ class KafkaSource(ConnectedSource):
     async def _first(self, part: int, intake: Intake) -> int:
         """The first offset: the stored one, else the group's committed one, else according to `start`."""
         position = await asyncio.to_thread(lambda: intake.position)
-        if position is not None and position["topic"] == self._topic:  # otherwise the URL has changed
+        if position is not None and position.get("topic") == self._topic:  # otherwise the URL has changed
             return int(position["offset"])
         offset = await self._link.committed(part)
         if offset is None:
@@ -138,7 +137,6 @@ class KafkaSource(ConnectedSource):
 
 
 def _settings(address: Address, options: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of librdkafka."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     more = [one.strip() for one in options["brokers"].split(",") if one.strip()]
     security = options["security"]

@@ -120,7 +120,6 @@ class _TagTaker:
         self.tick = min(max(feed.period / 2, LEAST_TICK), MOST_TICK)  # seconds between clock checks
 
     async def take(self, messages: Sequence[Incoming]) -> None:
-        """Store messages; they are on disk when this returns."""
         for message in messages:
             topic, body = message.topic, bytes(message.payload)
             for place in self._by_topic.get(topic, ()):

@@ -194,7 +194,6 @@ class MqttLink:
         return found
 
     def acknowledge(self, messages: Sequence[Incoming]) -> None:
-        """Tell the broker that messages are on disk, in their order."""
         for message in messages:
             if message.qos > 0:
                 self._client.ack(message.mid, message.qos)

@@ -70,7 +70,6 @@ class NatsSource(ConnectedSource):
         self._problem = ""  # the server's last error
 
     async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
-        """Connect, and find or create the stream."""
         self._client = await self._connected()
         closing.push_async_callback(self._client.close)
         self._js = self._client.jetstream(timeout=ANSWER)
@@ -162,7 +161,7 @@ class NatsSource(ConnectedSource):
     async def read(self, part: int, intake: Intake) -> None:
         subject = self._filters[part]
         created, position = self._info.created.isoformat(), await asyncio.to_thread(lambda: intake.position)
-        same = position is not None and position["created"] == created  # otherwise the stream was recreated
+        same = position is not None and position.get("created") == created  # otherwise the stream was recreated
         reached = int(position["sequence"]) if same else 0
         name, delivered = f"{self.options['group']}-{part}", 0
         await self._answer(self._reset(name, subject, reached))

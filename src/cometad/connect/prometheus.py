@@ -5,11 +5,12 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, ClassVar, TypeVar
+from itertools import compress
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -40,8 +41,10 @@ MOST_CELLS = 500_000  # in a page: steps times variables
 MOST_HISTORY = 10_000_000  # steps in a table
 LONGEST_SLEEP = 60.0  # seconds: the clock of the server may have jumped
 AHEAD = 86_400.0  # seconds; a stream refuses readings further ahead of the local clock
-
-Item = TypeVar("Item")
+NO_GAPS = (
+    "Prometheus has no value for {}, and the detector has no gap rule. "
+    "Fit it with one, such as gaps=ForwardFill(limit=5)."
+)
 
 
 class PrometheusSource(ConnectedSource):
@@ -70,7 +73,7 @@ class PrometheusSource(ConnectedSource):
 
     async def pull(self, intake: Intake) -> None:
         while True:
-            if await asyncio.to_thread(intake.layout, self._stream) != self._layout:  # the stream has a new detector
+            if await self._layout_now(intake) != self._layout:  # the stream has a new detector
                 self._layout = await self._checked(intake)
             now = await self._now()
             first, due = await self._first(intake, now), self._due(now)
@@ -81,12 +84,18 @@ class PrometheusSource(ConnectedSource):
             most = max(1, min(self._most, MOST_CELLS // len(self._layout.names)))
             await self._pull(intake, range(first, min(due + 1, first + most)))
 
+    async def _layout_now(self, intake: Intake) -> Layout:
+        return await asyncio.to_thread(intake.layout, self._stream)
+
+    async def _last_time(self, intake: Intake) -> float | None:
+        return await asyncio.to_thread(intake.last_time, self._stream)
+
     def _due(self, now: float) -> int:
         return self._grid.before(now - self._delay)
 
     async def _first(self, intake: Intake, now: float) -> int:
         """The next step: after those already queried, and after the last reading of the stream."""
-        last = await asyncio.to_thread(intake.last_time, self._stream)
+        last = await self._last_time(intake)
         if last is not None:
             return max(self._grid.after(last), self._next or 0)
         if self._next is None:
@@ -96,39 +105,36 @@ class PrometheusSource(ConnectedSource):
     async def _pull(self, intake: Intake, page: range) -> None:
         """Fetch a page and deliver it; a page that is too much for Prometheus is halved."""
         try:
-            values, _ = self._queries.placed(page, await self._queries.over(page), self._layout.names)
+            values = self._queries.placed(page, await self._queries.over(page), self._layout.names)
         except (BadEvaluation, SlowQuery) as error:
             if len(page) > 1:
                 self._most = len(page) // 2
                 return
-            if isinstance(error, SlowQuery) or await asyncio.to_thread(intake.last_time, self._stream) is None:
+            if isinstance(error, SlowQuery) or await self._last_time(intake) is None:
                 raise
             # This step can never be evaluated, and must not block those after it.
             await intake.reject([self._rejection(page, str(error))])
         else:
             await self._deliver(intake, page, values)
             self._most = min(MOST_STEPS, 2 * self._most)
-        if (
-            await asyncio.to_thread(intake.layout, self._stream) == self._layout
-        ):  # otherwise they were refused and are queried again
+        if await self._layout_now(intake) == self._layout:  # otherwise they were refused and are queried again
             self._next = page.stop
 
     async def _deliver(self, intake: Intake, page: range, values: Floats) -> None:
         layout = self._layout
-        missing = np.isnan(values)  # (step, variable)
+        missing: Any = np.isnan(values)  # (step, variable)
         useful = ~missing.all(axis=1)
         if not layout.gaps:
             gaps = useful & missing.any(axis=1)
-            rejected = [
-                self._rejection(page[stretch], _no_gaps(_chosen(layout.names, missing[stretch].any(axis=0))))
-                for stretch in _runs_of(gaps)
-            ]
-            await intake.reject(rejected)
+            stretches = [(page[one], compress(layout.names, missing[one].any(axis=0))) for one in _runs_of(gaps)]
+            await intake.reject(
+                [self._rejection(steps, NO_GAPS.format(listed([*names]))) for steps, names in stretches]
+            )
             useful &= ~gaps
-        times = [self._grid.seconds(k) for k in _chosen(page, useful)]
+        times = [self._grid.seconds(k) for k in compress(page, useful)]
         if times:
             await intake.deliver([ReadingBatch.on_grid(self._stream, layout.names, times, values[useful])])
-        self._tell(intake, _chosen(layout.names, missing.all(axis=0)), page)
+        self._tell(intake, list(compress(layout.names, missing.all(axis=0))), page)
 
     def _tell(self, intake: Intake, lacking: list[str], page: range) -> None:
         if lacking != self._lacking:
@@ -153,23 +159,22 @@ class PrometheusSource(ConnectedSource):
 
     async def _checked(self, intake: Intake) -> Layout:
         """The layout of the stream. Every query is evaluated once, so a wrong one is refused before any reading."""
-        layout = await asyncio.to_thread(intake.layout, self._stream)
+        layout = await self._layout_now(intake)
         self._queries.check_names(layout.names)
         now = await self._now()
         latest = self._due(now)
         answers = await self._queries.at(latest)
-        _, lacking = self._queries.placed(range(latest, latest + 1), answers, layout.names)
-        if (
-            lacking and await asyncio.to_thread(intake.last_time, self._stream) is None
-        ):  # later, it is a target that is down
+        self._queries.placed(range(latest, latest + 1), answers, layout.names)  # refuses several series of a variable
+        found = self._queries.names_in(answers)
+        lacking = [name for name in layout.names if name not in found]
+        if lacking and await self._last_time(intake) is None:  # later, it is a target that is down
             await self._check_names_in(range(max(0, self._due(now - self.options["back_fill"])), latest + 1), lacking)
         return layout
 
     async def _check_names_in(self, steps: range, lacking: list[str]) -> None:
         """Refuse variables that have no series at any of the steps, sampled coarsely."""
         queries = self._queries
-        answers = await queries.over(steps[:: math.ceil(len(steps) / MOST_STEPS)])
-        found = {name for name, _, _ in queries.by_name(answers)}
+        found = queries.names_in(await queries.over(steps[:: math.ceil(len(steps) / MOST_STEPS)]))
         absent = next((name for name in lacking if name not in found), None)
         if absent is None:
             return
@@ -179,17 +184,6 @@ class PrometheusSource(ConnectedSource):
             f"No series has {queries.by}={absent!r}, a variable of the detector; found "
             f"{listed(sorted(found))}. Choose the label whose values are the detector's variables, or fit it on these."
         )
-
-
-def _chosen(items: Sequence[Item], where: Any) -> list[Item]:
-    return [item for item, use in zip(items, where.tolist(), strict=True) if use]
-
-
-def _no_gaps(lacking: list[str]) -> str:
-    return (
-        f"Prometheus has no value for {listed(lacking)}, and the detector has no gap rule. "
-        "Fit it with one, such as gaps=ForwardFill(limit=5)."
-    )
 
 
 def _runs_of(where: Any) -> Iterator[slice]:
@@ -224,16 +218,15 @@ def history(address: Address, start: str | datetime, stop: str | datetime | None
 
 
 async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
-    """The values (step,) of each variable."""
-    found: dict[str, Floats] = {name: np.full(len(steps), np.nan) for name in queries.tags}
+    found = {name: np.full(len(steps), np.nan) for name in queries.tags}
     first, most = steps.start, MOST_STEPS
     async with queries.api.opened():
         while first < steps.stop:
             page = range(first, min(steps.stop, first + most))
             try:
                 answers = await queries.over(page)
-                names = list(queries.tags) or sorted({name for name, _, _ in queries.by_name(answers)})
-                values, _ = queries.placed(page, answers, names)
+                names = list(queries.tags) or sorted(queries.names_in(answers))
+                values = queries.placed(page, answers, names)
             except (BadEvaluation, SlowQuery):
                 if len(page) == 1:
                     raise

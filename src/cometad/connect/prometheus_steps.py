@@ -1,7 +1,6 @@
 """PromQL on a grid of steps: which steps to query, and the responses as values (step, variable)."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -107,16 +106,15 @@ class Queries:
             self.api.over(one, page[0] * step, page[-1] * step, page.step * step) for one in self.every
         )
 
-    def placed(
-        self, page: range, answers: Sequence[Sequence[Labeled]], names: Sequence[str]
-    ) -> tuple[Floats, list[str]]:
-        """The values (step, variable) in the responses, and the variables without any."""
+    def names_in(self, answers: Sequence[Sequence[Labeled]]) -> set[str]:
+        return {name for name, _, _ in self.by_name(answers)}
+
+    def placed(self, page: range, answers: Sequence[Sequence[Labeled]], names: Sequence[str]) -> Floats:
+        """The values (step, variable) in the responses."""
         values = np.full((len(page), len(names)), np.nan)
         taken = np.zeros(values.shape, bool)
         place = {name: i for i, name in enumerate(names)}
-        seen = Counter[str]()
         for name, query, series in self.by_name(answers):
-            seen[name] += 1
             i = place.get(name)
             if i is None:
                 continue
@@ -127,7 +125,7 @@ class Queries:
             taken[steps, i] = True
             values[steps, i] = found
         values[np.abs(values) > LARGEST] = np.nan  # including +Inf and -Inf
-        return values, [name for name in names if name not in seen]
+        return values
 
     def _several(self, name: str, answers: Sequence[Sequence[Labeled]], query: str) -> BadEvaluation:
         count = sum(other == name for other, _, _ in self.by_name(answers))

@@ -45,7 +45,6 @@ class ConnectedSource:
         self.address, self.options = address, address.read_options(self.OPTIONS)
 
     async def run(self, intake: Intake) -> None:
-        """Read until cancelled; raises `Lost` if the connection ends."""
         async with AsyncExitStack() as closing:
             await self.open(intake, closing)
             intake.connected()
@@ -56,7 +55,6 @@ class ConnectedSource:
         raise NotImplementedError
 
     async def pull(self, intake: Intake) -> None:
-        """Store what arrives, and acknowledge it."""
         raise NotImplementedError
 
 
@@ -135,7 +133,6 @@ CONNECTORS: LazyTable[Callable[[Address], ReadingSource]] = LazyTable(
 
 
 def source_of(address: Address) -> ReadingSource:
-    """The source at an address."""
     if address.scheme not in CONNECTORS:
         raise unknown("connector", address.scheme, CONNECTORS)
     return CONNECTORS[address.scheme](address)

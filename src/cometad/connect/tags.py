@@ -11,7 +11,7 @@ from cometad.connect.address import Address, seconds_of
 from cometad.connect.contract import Lost, ReadingBatch, Rejection
 from cometad.connect.intake import Intake
 from cometad.errors import ParameterError
-from cometad.saving import Table, fact, load_state, saved_state
+from cometad.saving import Saved, Table, fact
 
 HOLD = 10  # periods for which a value is valid
 LONGEST_HOLD = 1000  # periods; also the longest silence that values without a limit bridge
@@ -24,7 +24,7 @@ Row = tuple[float, list[float]]  # time in seconds, and a value per variable
 Timed = Sequence[Any]  # a time in microseconds and a value, None if it is bad; as JSON has them
 
 
-class TagTable:
+class TagTable(Saved):
     """The last value of each variable; emits a row (variable,) per period, once it is complete.
 
     Rows fall on whole multiples of the period since 1970. A row has each variable's last value up to the row's time, or
@@ -38,7 +38,7 @@ class TagTable:
     saved: ClassVar[Table] = {
         **{name: fact(f"_{name}", lambda found, _: found) for name in ("names", "period", "next", "first", "newest")},
         "late": fact("late", lambda found, _: found),
-        "known": fact("_known", lambda found, _: found),
+        "known": fact("_known", lambda found, _: found, pack=dict),
         "waiting": fact("_waiting", lambda found, _: _by_row(found), pack=lambda waiting: list(_one_by_one(waiting))),
     }
 
@@ -163,7 +163,7 @@ class TagFeed:
         self.table = TagTable(layout.names, self.period, hold=hold)
         position = intake.position
         if isinstance(position, dict) and self.table.continues(position.get("tags", {})):
-            load_state(self.table, TagTable.saved, position["tags"], dict)
+            self.table.restore(position["tags"])
         self._rows: list[Row] = []
         self._rejected: list[Rejection] = []
         self._behind = 0.0  # seconds from the next row back to the value that came last
@@ -207,9 +207,7 @@ class TagFeed:
         await self._intake.reject(rejected, self.stream)
         if rows or news:
             batch = ReadingBatch.on_grid(self.stream, layout.names, [at for at, _ in rows], [row for _, row in rows])
-            await self._intake.deliver(
-                [batch] if rows else [], position={"tags": saved_state(self.table, TagTable.saved)}
-            )
+            await self._intake.deliver([batch] if rows else [], position={"tags": self.table.state()})
 
     def _mention_clocks(self, progress: bool) -> None:
         """Report why nothing is scored after a clock went back."""

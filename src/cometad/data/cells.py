@@ -251,9 +251,6 @@ class StreamDates(Saved):
         self._take(_kind(moment), time, line)
         return _seconds(moment)
 
-    def seconds_of_many(self, times: Sequence[str | float | None], lines: Sequence[int]) -> list[float | None]:
-        return [self.seconds(time, line) for time, line in zip(times, lines, strict=True)]
-
     def _like_before(self, time: str | float) -> float | None:
         """The seconds of a time that is written like the one before, in ISO 8601; None for any other.
 

@@ -26,7 +26,7 @@ from cometad.data.cells import (
 )
 from cometad.data.dialect import Dialect
 from cometad.errors import InputError
-from cometad.frames import is_exact
+from cometad.series import is_exact
 
 _COMMA = f"^{COMMA.pattern}$"
 _EITHER = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"  # 1,234 may be 1.234 or a thousand

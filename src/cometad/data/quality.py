@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cometad.arrays import Flags, Floats, Integers
+from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compute import in_tasks
 from cometad.series import Series, check_like, unchecked_series, with_all_columns
 
@@ -48,7 +47,7 @@ class Statistics:
                 quantiles[:, i] = np.quantile(measured, QUANTILES, overwrite_input=True)
 
         in_tasks(of_variable, len(series.names))
-        steps = np.empty(0) if series.times is None else _seconds(np.diff(series.times))
+        steps = np.empty(0) if series.times is None else _intervals(series.times)
         steps = steps[steps > 0]
         return cls(series.names, quantiles, longest, float(np.median(steps)) if len(steps) else math.nan)
 
@@ -255,7 +254,7 @@ class _TimeChecks:
             return
         times = series.times.astype("datetime64[us]")
         at = first + (self._last is None)  # the reading after the first interval
-        intervals = _seconds(np.diff(times if self._last is None else np.concatenate([[self._last], times])))
+        intervals = _intervals(times if self._last is None else np.concatenate([[self._last], times]))
         self._last = times[-1]
         self._twice.take(intervals == 0, at)
         self._back.take(intervals < 0, at)
@@ -310,8 +309,8 @@ def _run_starts(values: Floats) -> Integers:
     return np.flatnonzero(np.append(True, values[1:] != values[:-1]))
 
 
-def _seconds(steps: NDArray[np.timedelta64]) -> Floats:
-    return steps.astype("timedelta64[us]").astype(np.float64) / 1e6
+def _intervals(times: Array) -> Floats:
+    return np.diff(times).astype("timedelta64[us]").astype(np.float64) / 1e6
 
 
 # -- units ------------------------------------------------------------------------------------------------------------

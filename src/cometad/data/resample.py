@@ -185,25 +185,15 @@ def _mean(rows: Floats, starts: Integers) -> Floats:
     return means
 
 
-def _first(rows: Floats, starts: Integers) -> Floats:
-    steps = np.arange(len(rows))[:, None]
-    return _taken(rows, np.minimum.reduceat(np.where(np.isnan(rows), len(rows), steps), starts))
-
-
-def _last(rows: Floats, starts: Integers) -> Floats:
-    steps = np.arange(len(rows))[:, None]
-    return _taken(rows, np.maximum.reduceat(np.where(np.isnan(rows), -1, steps), starts))
-
-
-def _taken(rows: Floats, chosen: Integers) -> Floats:
-    """The chosen row (bin, variable) of each variable; NaN if there is no such row."""
-    exists = (chosen >= 0) & (chosen < len(rows))
-    return np.where(exists, rows[np.where(exists, chosen, 0), np.arange(rows.shape[1])], np.nan)
+def _at_end(rows: Floats, starts: Integers, end: np.ufunc, none: int) -> Floats:
+    """The reading at one end of each bin; NaN if all are missing."""
+    steps = end.reduceat(np.where(np.isnan(rows), none, np.arange(len(rows))[:, None]), starts)
+    return np.where(steps == none, np.nan, rows[np.where(steps == none, 0, steps), np.arange(rows.shape[1])])
 
 
 RULES: dict[str, Callable[[Floats, Integers], Floats]] = {
-    "last": _last,
-    "first": _first,
+    "last": lambda rows, starts: _at_end(rows, starts, np.maximum, -1),
+    "first": lambda rows, starts: _at_end(rows, starts, np.minimum, len(rows)),
     "mean": _mean,
     "min": lambda rows, starts: np.fmin.reduceat(rows, starts),
     "max": lambda rows, starts: np.fmax.reduceat(rows, starts),

@@ -15,8 +15,9 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import IO, BinaryIO, cast
 
 import polars as pl
 
@@ -32,11 +33,11 @@ _CONTENTS = {".parquet": "a Parquet file", ".csv.gz": "compressed with gzip", ".
 _log = logging.getLogger("cometad")
 
 
-class TableFile(NamedTuple):
+@dataclass
+class TableFile:
     path: Path
     shown: str  # in messages
     suffix: str  # one of SUFFIXES
-    held: Any = None  # removes a temporary file when it is no longer needed
 
     def open(self) -> BinaryIO:
         if self.suffix.endswith(".gz"):
@@ -189,12 +190,14 @@ _STREAM = re.compile(r"/dev/(stdin|fd/\d+)|/proc/[^/]+/fd/\d+")
 
 
 def _from_stdin(source: IO[str] | None) -> TableFile:
-    """Standard input, copied to a temporary file, because tables are read more than once."""
+    """Standard input, copied to a file that is removed with the object, because tables are read more than once."""
     if source is None:
         raise InputError("Standard input is closed. Send the readings on it, or pass a file of readings.")
     try:
-        held = _TemporaryFile()
-        with held.path.open("wb") as copy:
+        handle, name = tempfile.mkstemp(prefix="cometad-")
+        held = TableFile(Path(name), "standard input", ".csv")
+        weakref.finalize(held, held.path.unlink, missing_ok=True)
+        with os.fdopen(handle, "wb") as copy:
             shutil.copyfileobj(source.buffer, copy)  # type: ignore[attr-defined]
     except OSError as error:
         raise OutputError(
@@ -203,18 +206,8 @@ def _from_stdin(source: IO[str] | None) -> TableFile:
         ) from error
     with held.path.open("rb") as file:
         start = file.read(4)
-    suffix = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), ".csv")
-    return TableFile(held.path, "standard input", suffix, held)
-
-
-class _TemporaryFile:
-    """A file that is removed with this object; none is open, so that the garbage collector may take its time."""
-
-    def __init__(self) -> None:
-        handle, name = tempfile.mkstemp(prefix="cometad-")
-        os.close(handle)
-        self.path = Path(name)
-        weakref.finalize(self, self.path.unlink, missing_ok=True)
+    held.suffix = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), held.suffix)
+    return held
 
 
 def _open_zstd(path: Path) -> BinaryIO:

@@ -1,6 +1,7 @@
 """Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
 import codecs
+import itertools
 import json
 import logging
 import os
@@ -9,8 +10,8 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from io import IncrementalNewlineDecoder
-from typing import Any, BinaryIO, NamedTuple
+from io import TextIOWrapper
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -19,8 +20,7 @@ from cometad.data.dialect import UTF_8, Dialect, recognize_encoding
 from cometad.data.table_sources import Source, TableFile, check_content, find_files
 from cometad.data.text import RECOGNIZED, Rows, TextRows, clean_header, separator_hint, split_cells
 from cometad.errors import InputError
-from cometad.frames import refuse_text
-from cometad.series import numbered_names
+from cometad.series import numbered_names, refuse_text
 
 ROWS = 2**16  # of a chunk
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
@@ -59,55 +59,46 @@ class TextTable:
         self._separator = dialect.separator or hint or tabs or recognize_separator(lines[self._skips_hint :])
         self._numbers, self._looked_ahead = TextNumbers(dialect, file.shown), False
 
-    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
+    def blocks(self, rows: int | None) -> Generator[Part]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         if rows is None:
             self._looked_ahead = True  # there is nothing ahead
-        with self._errors(), self.file.open() as source:
-            source_rows = self._rows(source)
-            names = self._names(source_rows)
-            first = source_rows.take(1)
-            block = source_rows.take(None if rows is None else rows - 1)
-            yield self._parsed(first, block, names, self.where)
+        with self._opened() as (names, own):
+            first, block = own.take(1), own.take(None if rows is None else rows - 1)
+            yield self._parsed(names, first, block)
             seen = first.length + block.length
-            while rows is not None and (block := source_rows.take(rows)).length:
-                yield self._parsed(first, block, names, _after_the_first(self.where, seen - 1))
+            while rows is not None and (block := own.take(rows)).length:
+                yield self._parsed(names, first, block, seen)
                 seen += block.length
 
     def where(self, row: int) -> str:
         """The line on which a row starts, counted from 1 as an editor does, and the file."""
-        with self._errors(), self.file.open() as source:
-            rows = self._rows(source)
-            self._names(rows)
+        with self._opened() as (_, rows):
             rows.take(row)
             rows.take(1)
             return f"row {rows.start} of '{self.file.shown}'"
 
-    def _rows(self, source: BinaryIO) -> TextRows:
-        """The rows of the file, after a hint about the separator."""
-        rows = TextRows(self._lines(source), self._separator, self.file.shown)
-        if self._skips_hint:
-            rows.skip()
-        return rows
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[list[str], TextRows]]:
+        """The names in the header of the file, and the rows that follow."""
+        newline = None if self._translates else "\n"
+        with self._errors(), self.file.open() as source, TextIOWrapper(source, self._encoding, newline=newline) as text:
+            as_it_is = self._dialect.encoding is None and self._encoding == UTF_8 and not self._translates
+            lines = iter(source) if as_it_is else (line.encode(errors="replace") for line in text)
+            first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
+            rows = TextRows(itertools.chain([first], lines), self._separator, self.file.shown)
+            if self._skips_hint:
+                rows.skip()
+            cells = rows.first(keep=not self._dialect.header)
+            if cells is None:
+                raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
+            if self._dialect.header:
+                yield clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column), rows
+            else:
+                yield list(numbered_names(len(cells))), rows
 
-    def _lines(self, source: BinaryIO) -> Iterator[bytes]:
-        """The lines in UTF-8, or in whatever was taken for UTF-8."""
-        if self._dialect.encoding is None and self._encoding == UTF_8 and not self._translates:
-            lines: Iterator[bytes] = iter(source)
-        else:
-            lines = _recoded(source, self._encoding, self._translates)
-        yield next(lines, b"").removeprefix(codecs.BOM_UTF8)
-        yield from lines
-
-    def _names(self, rows: TextRows) -> list[str]:
-        cells = rows.first(keep=not self._dialect.header)
-        if cells is None:
-            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
-        if not self._dialect.header:
-            return list(numbered_names(len(cells)))
-        return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
-
-    def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
+    def _parsed(self, names: list[str], first: Rows, block: Rows, seen: int = 0) -> Part:
+        """The first row and those of a block, which are after `seen` others."""
         frame = pl.read_csv(
             first.text + block.text,
             has_header=False,
@@ -117,9 +108,10 @@ class TextTable:
         )
         if len(frame) != first.length + block.length:  # never lose or invent a reading
             raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
+        part = Part(frame, self.where, seen > 0, seen)
         kept = frame.select(name for name in self._text if name in names)
-        numbers = self._numbers.converted(frame.drop(kept.columns), place, self._look_ahead)
-        return numbers.with_columns(kept.select(pl.all().str.strip_chars())).select(names)
+        numbers = self._numbers.converted(frame.drop(kept.columns), part.place, self._look_ahead)
+        return part._replace(frame=numbers.with_columns(kept.select(pl.all().str.strip_chars())).select(names))
 
     def _look_ahead(self) -> None:
         """Read on until a number shows the decimal mark of the file."""
@@ -145,26 +137,6 @@ class TextTable:
             ) from error
 
 
-def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[bytes]:
-    """Lines in another encoding as UTF-8; `translates` also breaks lines at carriage returns."""
-    decoder: Any = codecs.getincrementaldecoder(encoding)()
-    if translates:
-        decoder = IncrementalNewlineDecoder(decoder, translate=True)
-    partial, more = "", True
-    while more:
-        chunk = source.read(SAMPLE)
-        more = bool(chunk)
-        *lines, partial = (partial + decoder.decode(chunk, final=not more)).split("\n")
-        yield from ((line + "\n").encode(errors="replace") for line in lines)
-    if partial:
-        yield partial.encode(errors="replace")
-
-
-def _after_the_first(where: Callable[[int], str], offset: int) -> Callable[[int], str]:
-    """The places of the rows of a block that repeats the first row on top; `offset` is added to the others."""
-    return lambda row: where(row + offset if row else 0)
-
-
 def recognize_separator(lines: Sequence[str]) -> str:
     """The separator of a table that starts with these lines: the one that splits most rows like the header."""
     best, chosen = (0.0, 1), ","
@@ -182,20 +154,21 @@ class ParquetTable(NamedTuple):
     file: TableFile
     dialect: Dialect
 
-    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
-        for block in self._read(rows):
-            yield block.with_columns(without_marked(column, self.dialect) for column in block)
+    def blocks(self, rows: int | None) -> Generator[Part]:
+        for seen, frame in self._read(rows):
+            known = frame.with_columns(without_marked(column, self.dialect) for column in frame)
+            yield Part(known, self.where, seen > 0, seen)
 
-    def _read(self, rows: int | None) -> Generator[pl.DataFrame]:
+    def _read(self, rows: int | None) -> Generator[tuple[int, pl.DataFrame]]:
         try:
             if rows is None:
-                yield pl.read_parquet(self.file.path)
+                yield 0, pl.read_parquet(self.file.path)
                 return
             table = pl.scan_parquet(self.file.path)
             first = table.head(1).collect()
-            yield table.head(rows).collect()
+            yield 0, table.head(rows).collect()
             for start in range(rows, table.select(pl.len()).collect().item(), rows):
-                yield pl.concat([first, table.slice(start, rows).collect()])
+                yield start, pl.concat([first, table.slice(start, rows).collect()])
         except (OSError, pl.exceptions.PolarsError) as error:
             raise self.file.unreadable("a complete Parquet file", error) from error
         except pl.exceptions.PanicException as error:  # how polars meets some damaged files
@@ -269,13 +242,8 @@ class TableReader:
         """All rows, as they are in the files; from then on `where` knows them."""
         frames = [block.frame for block in self.blocks(None)]
         self._lengths = [len(frame) for frame in frames]
-        schemas = [frame.schema for frame in frames]
-        for name in schemas[0]:
-            kinds = {schema[name] for schema in schemas}
-            if pl.String in kinds and len(kinds) > 1:  # a word somewhere makes the column text
-                frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
         try:
-            return Part(pl.concat(frames, how="vertical_relaxed"), self.where)
+            return Part(joined(frames), self.where)
         except pl.exceptions.PolarsError as error:
             raise InputError(f"The files of '{self.shown}' have columns of different types. Convert them.") from error
 
@@ -290,11 +258,8 @@ class TableReader:
     def blocks(self, rows: int | None) -> Iterator[Part]:
         """Blocks of one file after the other, as they are there; refuses files with different columns."""
         for table in self.tables:
-            seen = 0
-            for number, frame in enumerate(table.blocks(rows)):
-                block = Part(self._selected(frame, table.file), table.where, number > 0, seen)
-                yield block
-                seen += len(block.own)
+            for block in table.blocks(rows):
+                yield self._selected(block, table.file)
 
     def put_in_order(self) -> None:
         """Sort several files by their first time, if there are times; files without readings are left out."""
@@ -322,12 +287,12 @@ class TableReader:
 
     def _start(self, table: "TextTable | ParquetTable") -> Part:
         with closing(table.blocks(1)) as blocks:
-            return Part(self._selected(next(blocks), table.file), table.where)
+            return self._selected(next(blocks), table.file)
 
-    def _selected(self, frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
+    def _selected(self, block: Part, file: TableFile) -> Part:
         for name in self._drop:
-            check_column(frame, name, file.shown)
-        frame = frame.drop(self._drop)
+            check_column(block.frame, name, file.shown)
+        frame = block.frame.drop(self._drop)
         if self._names is None:
             self._names = frame.columns
         columns, known = set(frame.columns), set(self._names)
@@ -339,7 +304,15 @@ class TableReader:
                 f"'{file.shown}' {which}, compared with '{self.tables[0].file.shown}'. Pass files with the same "
                 "columns."
             )
-        return frame.select(self._names)
+        return block._replace(frame=frame.select(self._names))
+
+
+def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One frame; a word anywhere turns its column into text."""
+    schemas = [frame.schema for frame in frames]
+    kinds = {name: {schema[name] for schema in schemas} for name in schemas[0]}
+    words = [name for name, own in kinds.items() if pl.String in own and len(own) > 1]
+    return pl.concat([frame.with_columns(pl.col(words).cast(pl.String)) for frame in frames], how="vertical_relaxed")
 
 
 @dataclass(frozen=True)

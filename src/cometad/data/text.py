@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Any, NamedTuple
 
-from cometad.data.cells import (
-    CORRECT,
-    StreamNumbers,
-    TimeFields,
-    ignored,
-    lacks,
-    named_like_time,
-    repeated,
-)
+from cometad.data.cells import CORRECT, StreamNumbers, TimeFields, ignored, lacks, named_like_time, repeated
 from cometad.data.dialect import Dialect
 from cometad.data.gaps import warn_lacking
 from cometad.errors import InputError, unknown
@@ -389,7 +381,6 @@ def readings(
     default, those of a new stream. JSON lists, and CSV for a detector fitted without names, are matched by position. If
     gaps are allowed, some values or fields may be missing, but not all.
     """
-    check_form(form)
     numbered = ((number, text) for number, line in enumerate(lines, 1) if (text := line.strip("\r\n")).strip(" "))
     fields = Fields(layout, numbers or StreamNumbers(layout.dialect, layout.gaps))
     first = next(numbered, None)

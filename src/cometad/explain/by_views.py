@@ -11,9 +11,10 @@ from cometad.arrays import Flags, Floats, Floats32
 from cometad.data.prepare import Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
-from cometad.explain.reasons import Explanation, Reason, joined_rises, rises_of_voices, shares, stretch_of
+from cometad.explain.reasons import Explanation, Reason, joined_rises, measured, rises_of_voices, shares, stretch_of
 from cometad.parameters import check_integer
 from cometad.scoring.scores import Errors, Tails
+from cometad.series import Series
 from cometad.views.panel import Panel, clipped
 
 BEFORE = 500  # readings before an event that its scores are compared with
@@ -39,52 +40,47 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True)
 class ViewsExplainer:
-    """Explains scores with the fitted state of a detector; see `Comet.explain`."""
+    """Explains scores of a series with the fitted state of a detector; see `Comet.explain`.
+
+    What is scored are the `scaled` ones of `moved`: the values, or for a variable with a trend its movements.
+    """
 
     panel: Panel
     views: tuple[Voice, ...]  # of the panel
     level: Level
     bands: Floats  # (view, variable)  of the panel's views, in scaled units
     scaling: Scaling
+    series: Series
+    moved: Floats  # (time, variable)
+    scaled: Floats32  # (time, variable)
 
-    def __call__(
-        self,
-        values: Floats,
-        moved: Floats,
-        scaled: Floats32,
-        names: Sequence[str],
-        event: object,
-        context: int,
-        imputed: Flags | None = None,
-    ) -> Explanation:
-        """Explain an event in a series (time, variable), some cells of which may be imputed.
-
-        What is scored are the `scaled` (time, variable) ones of `moved` (time, variable): the values, or for a variable
-        with a trend its movements.
-        """
+    def __call__(self, event: object, context: int = 32) -> Explanation:
         check_integer("context", context, 0)
+        values, names, imputed = self.series.values, self.series.names, self.series.imputed
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
-        scores, rises = self._scores(scaled, start, stop, imputed)
+        scores, rises = self._scores(self.scaled, start, stop, imputed)
         peak, score = start + int(scores.argmax()), float(scores.max())
         if isinstance(event, Event):  # keep the score it was raised with
             peak, score = event.peak, event.peak_score
-        away = np.abs(moved[start:stop] - self.scaling.center).max(axis=0)
+        away = np.abs(self.moved[start:stop] - self.scaling.center).max(axis=0)
         rises *= away > ROUNDING * np.abs(values[start:stop]).max(axis=0)
         named = [self._named(rises[:, i], i) for i in range(len(names))]
-        expected = self._expected(scaled, begin, end, [one.expects for one in named])
-        normal = self.scaling.back(expected) + _levels(values, moved, imputed, begin, end)
-        observed = values[begin:end].copy() if imputed is None else _measured(values, imputed, begin, end)
-        own = self._own_rises(rises, scaled, start, stop, imputed)
-        measured = (~np.isnan(rises)).max(axis=0).astype(np.float64)
+        expected = self._expected(self.scaled, begin, end, [one.expects for one in named])
+        observed = measured(self.series, begin, end)
+        # What movements are measured from: 0 without a trend, NaN for a trend where it is imputed.
+        levels = values[begin:end] - self.moved[begin:end]
+        normal = self.scaling.back(expected) + np.where(np.isnan(observed) & (levels != 0), np.nan, levels)
+        own = self._own_rises(rises, start, stop)
+        known = (~np.isnan(rises)).max(axis=0).astype(np.float64)
         # Squares, because many slightly odd variables must not drown the cause.
-        share = shares(own[None] ** 2 if own.any() else measured[None])
+        share = shares(own[None] ** 2 if own.any() else known[None])
         reasons = [
             self._reason(names[i], i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
             for i in range(len(names))
         ]
         ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
-        return Explanation(start, stop, peak, score, ranked, begin, observed, normal, tuple(names))
+        return Explanation(start, stop, peak, score, ranked, begin, observed, normal, names)
 
     def _scores(self, scaled: Floats32, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats]:
         """The alert scores (time,) of the steps start..stop, and how far each voice rises there (voice, variable).
@@ -107,14 +103,15 @@ class ViewsExplainer:
         spans = [view.span for view in self.panel.views]
         return scores, rises_of_voices(np.stack([*heard, levels], axis=1), start - first, spans)
 
-    def _own_rises(self, rises: Floats, scaled: Floats32, start: int, stop: int, imputed: Flags | None) -> Floats:
+    def _own_rises(self, rises: Floats, start: int, stop: int) -> Floats:
         """How far each variable rises by itself (variable,), given rises (voice, variable).
 
         Views that compare variables find a healthy one odd next to a broken one. So the highest variables get, one
         after the other, the readings that such a view expects: what is left of the others' rises is their own.
         """
         begin, end = max(start - BEFORE - self.panel.context, 0), stop + self.panel.span - 1
-        rows, mask = scaled[begin:end].copy(), None if imputed is None else imputed[begin:end]
+        imputed = self.series.imputed
+        rows, mask = self.scaled[begin:end].copy(), None if imputed is None else imputed[begin:end]
         start, stop = start - begin, stop - begin
         comparing = [v for v, view in enumerate(self.panel.views) if getattr(view, "mixes_variables", True)]
         own, done = joined_rises(rises), np.zeros(rises.shape[1], bool)
@@ -183,13 +180,3 @@ class ViewsExplainer:
             band = float(self._bands(i)[named.expects] * self.scaling.unit[i])
         seen, expected = observed[rows, i].copy(), normal[rows, i].copy()
         return Reason(name, share, *named.voice, step, start, stop, seen, expected, band)
-
-
-def _measured(values: Floats, imputed: Flags, begin: int, end: int) -> Floats:
-    return np.where(imputed[begin:end], np.nan, values[begin:end])
-
-
-def _levels(values: Floats, moved: Floats, imputed: Flags | None, begin: int, end: int) -> Floats:
-    """What movements are measured from (time, variable): 0 without a trend, NaN for a trend where it is imputed."""
-    levels = values[begin:end] - moved[begin:end]
-    return levels if imputed is None else np.where(imputed[begin:end] & (levels != 0), np.nan, levels)

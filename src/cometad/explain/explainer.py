@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Event
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Array, Floats, Floats32
 from cometad.data.prepare import Scaling
-from cometad.explain.reasons import Explanation, Reason, rises, shares, stretch_of, worst_patches
+from cometad.explain.reasons import Explanation, Reason, measured, rises, shares, stretch_of, worst_patches
 from cometad.network.patches import back_to_readings, coverage, patch_weights, ready_steps
 from cometad.network.run import FittedNetwork
 from cometad.network.score import PatchScores
 from cometad.parameters import check_integer
+from cometad.series import Series
 
 VIEW, WHY = "network", "unlike its normal patterns"
 WINDOWS = 8  # shares come from the highest-scoring windows of an event only, which bounds their cost
@@ -71,76 +72,63 @@ class Covering(NamedTuple):
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains scores with the fitted state of a detector; see `NetworkComet.explain`."""
+    """Explains scores of a series with the fitted state of a detector; see `NetworkComet.explain`."""
 
     fitted: FittedNetwork
     scaling: Scaling
     counts: Sequence[NDArray[np.int64]]  # per scale (code,): number of training patches
     levels: Floats  # (score, scale, variable)  median raw score of the training patches
     typical: Floats32  # (variable,)  median of the scaled training readings
+    series: Series
 
-    def __call__(
-        self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
-    ) -> Explanation:
-        """Explain an event in a series (time, variable), some cells of which may be imputed."""
+    def __call__(self, event: object, context: int = 32) -> Explanation:
         check_integer("context", context, 0)
-        start, stop = stretch_of(event, len(values))
-        begin, end = max(0, start - context), min(len(values), stop + context)
-        scores, state = self._scores(values, start, stop)
+        rows, names = len(self.series), self.series.names
+        start, stop = stretch_of(event, rows)
+        begin, end = max(0, start - context), min(rows, stop + context)
+        scores, state = self._scores(start, stop)
         peak = start + int(scores.argmax())
         score = float(scores[peak - start])
         if isinstance(event, Event):  # keep the score it was raised with, adaptation included
             peak, score = event.peak, event.peak_score
-        passage = self._passage(values, begin, end)
-        share = shares(self._rises(passage, scores, state, start, stop, imputed))
+        passage = self._passage(begin, end)
+        share = shares(self._rises(passage, scores, state, start, stop))
         codes = self._normal_codes(passage)
         reasons = [
-            self._reason(values, names[i], i, float(share[i]), *where)
+            self._reason(names[i], i, float(share[i]), *where)
             for i, where in enumerate(self._worst(passage, codes, start, stop))
         ]
-        tables, strides = (
-            [scale.decoded() for scale in self.fitted.network],
-            [scale.stride for scale in self.fitted.network],
-        )
-        normal = passage.taken(back_to_readings(codes, tables, strides, self.fitted.window))
-        return Explanation(
-            start,
-            stop,
-            peak,
-            score,
-            tuple(sorted(reasons, key=lambda reason: -reason.share)),
-            begin,
-            values[begin:end].copy() if imputed is None else np.where(imputed[begin:end], np.nan, values[begin:end]),
-            self.scaling.back(normal),
-            tuple(names),
-        )
+        ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
+        network = list(self.fitted.network)
+        tables, strides = [scale.decoded() for scale in network], [scale.stride for scale in network]
+        normal = self.scaling.back(passage.taken(back_to_readings(codes, tables, strides, self.fitted.window)))
+        observed = measured(self.series, begin, end)
+        return Explanation(start, stop, peak, score, ranked, begin, observed, normal, names)
 
-    def _passage(self, values: Floats, start: int, stop: int) -> Passage:
-        rows, variables = values.shape
+    def _passage(self, start: int, stop: int) -> Passage:
+        (rows, variables), length = self.series.values.shape, self.fitted.window
         sizes = [(scale.size, scale.stride) for scale in self.fitted.scorer.scales]
-        ready = (
-            ready_steps(rows % self.fitted.window, self.fitted.window, sizes)
-            if self.fitted.pipeline.release == "row"
-            else 0
-        )
-        cut = pieces(rows, self.fitted.window, ready, start, stop)
-        windows = np.zeros((len(cut), self.fitted.window, variables), np.float32)
+        ready = ready_steps(rows % length, length, sizes) if self.fitted.pipeline.release == "row" else 0
+        cut = pieces(rows, length, ready, start, stop)
+        windows = np.zeros((len(cut), length, variables), np.float32)
         for window, piece in zip(windows, cut, strict=True):
-            readings = values[piece.begin : piece.begin + self.fitted.window]
+            readings = self.series.values[piece.begin : piece.begin + length]
             window[: len(readings)] = self.scaling(readings)
         return Passage(cut, windows, [self.fitted.scorer.whole(windows, k) for k in range(len(sizes))])
 
-    def _scores(self, values: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
+    def _scores(self, start: int, stop: int) -> tuple[Floats, Floats]:
         """The final scores (time,) of the steps start..stop, and the normalizers' state after them.
 
         A normalization that needs whole batches starts with the first batch that holds one of these steps.
         """
         batch = self.fitted.window * self.fitted.test_batch
         whole = self.fitted.pipeline.release == "batch"
-        first, last = (start // batch * batch, min(-(-stop // batch) * batch, len(values))) if whole else (start, stop)
+        first, last = start, stop
+        if whole:
+            first, last = start // batch * batch, min(-(-stop // batch) * batch, len(self.series))
         state, parts = self.fitted.pipeline.start, []
         for begin in range(first, last, batch):
-            passage = self._passage(values, begin, min(begin + batch, last))
+            passage = self._passage(begin, min(begin + batch, last))
             selected = self.fitted.pipeline.select(
                 self.fitted.scorer.steps(passage.patches, self.fitted.window, 0, self.fitted.window)
             )
@@ -149,9 +137,7 @@ class Explainer:
             parts.append(self.fitted.pipeline.mix(normalized))
         return np.concatenate(parts)[start - first : stop - first], state
 
-    def _rises(
-        self, passage: Passage, scores: Floats, state: Floats, start: int, stop: int, imputed: Flags | None
-    ) -> Floats:
+    def _rises(self, passage: Passage, scores: Floats, state: Floats, start: int, stop: int) -> Floats:
         """How much each variable raises the scores of the steps start..stop (time, variable); 0 where imputed."""
 
         def of_windows(windows: Floats32) -> Floats:
@@ -165,6 +151,7 @@ class Explainer:
         }
         chosen = sorted(sorted(peaks, key=lambda i: -peaks[i])[:WINDOWS])
         raised = rises(passage.windows[chosen], self.typical, of_windows)
+        imputed = self.series.imputed
         if imputed is not None:
             for own, i in zip(raised, chosen, strict=True):
                 begin = passage.pieces[i].begin
@@ -211,22 +198,13 @@ class Explainer:
         raw = np.stack([self.fitted.scorer.memory[k][codes], errors])
         return self.fitted.pipeline.excess(raw, self.levels[:, k, None])
 
-    def _reason(self, values: Floats, name: str, i: int, share: float, k: int, begin: int, code: int) -> Reason:
+    def _reason(self, name: str, i: int, share: float, k: int, begin: int, code: int) -> Reason:
         end = begin + self.fitted.scorer.scales[k].size
-        observed = values[begin:end, i].copy()
+        observed = self.series.values[begin:end, i].copy()
         expected = list(self.fitted.network)[k].decoded()[code] * self.scaling.unit[i] + self.scaling.center[i]
         widest = int(np.argmax(np.abs(observed / 2 - expected / 2)))  # halves: the difference may overflow
+        frequency = float(self.counts[k][code] / self.counts[k].sum())
+        where = begin + widest, begin, end
         return Reason(
-            name,
-            share,
-            VIEW,
-            WHY,
-            begin + widest,
-            begin,
-            end,
-            observed,
-            expected,
-            scale=end - begin,
-            code=code,
-            frequency=float(self.counts[k][code] / self.counts[k].sum()),
+            name, share, VIEW, WHY, *where, observed, expected, scale=end - begin, code=code, frequency=frequency
         )

@@ -17,6 +17,7 @@ from cometad.arrays import Floats, Floats32
 from cometad.errors import InputError
 from cometad.parameters import is_integer
 from cometad.scoring.scores import calibrated
+from cometad.series import Series
 
 LARGE = 1e9  # from here on numbers are written with an exponent
 MAX_PLACES = 12
@@ -100,6 +101,12 @@ class Explanation:
     def as_json(self) -> dict[str, Any]:
         """The explanation in types that JSON can hold; an imputed reading is None."""
         return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def measured(series: Series, begin: int, end: int) -> Floats:
+    """The readings of the steps begin..end (time, variable); NaN where imputed."""
+    values, imputed = series.values[begin:end], series.imputed
+    return values.copy() if imputed is None else np.where(imputed[begin:end], np.nan, values)
 
 
 def rises(windows: Floats32, typical: Floats32, scores: Callable[[Floats32], Floats]) -> Floats:
@@ -215,7 +222,7 @@ def stretch_of(event: object, rows: int, purpose: str = "explain") -> tuple[int,
 
     `purpose` is the verb of the error for anything else.
     """
-    start, stop = _stretch(event, purpose)
+    start, stop = _bounds(event, purpose)
     if not start < stop:
         raise InputError(
             f"Start {start} and stop {stop} enclose no time step, because stop is exclusive. Pass a later stop."
@@ -225,7 +232,7 @@ def stretch_of(event: object, rows: int, purpose: str = "explain") -> tuple[int,
     return start, stop
 
 
-def _stretch(event: object, purpose: str) -> tuple[int, int]:
+def _bounds(event: object, purpose: str) -> tuple[int, int]:
     if isinstance(event, Event):
         return event.start, event.stop
     if is_integer(event):

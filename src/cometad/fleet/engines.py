@@ -5,11 +5,12 @@ beforehand, and no more tasks than workers are in memory. Pass your own object w
 """
 
 import importlib.util
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from cometad.errors import ParameterError, needs_extra, unknown
-from cometad.progress import FleetPace, show_progress
+from cometad.progress import in_words, show_progress
 
 ATTEMPTS = 3  # for a task whose workers die
 
@@ -125,11 +126,14 @@ class EntityWork(NamedTuple):
         progress.
         """
         with show_progress(title, self.verbose) as report:
-            pace = FleetPace(len(names), report)
+            began, total = time.monotonic(), len(names)
+            report(0, total, "")
             outcomes = self.engine.run(function, map(task_of, names))
-            for outcome in in_order(outcomes) if ordered else outcomes:
+            for done, outcome in enumerate(in_order(outcomes) if ordered else outcomes, 1):
                 if outcome.error is None:
                     yield names[outcome.number], outcome.result
                 elif failed is not None:
                     yield names[outcome.number], failed(error=outcome.error)
-                pace.lap(note())
+                seconds = max(time.monotonic() - began, 1e-9)
+                pace = f"{done / seconds:.3g} a second, about {in_words((total - done) * seconds / done)} left"
+                report(done, total, ", ".join(filter(None, (pace, note()))))

@@ -6,13 +6,12 @@ Any text can name an entity. A worker opens the readings itself if it shares thi
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
@@ -21,44 +20,39 @@ from cometad.data.columns import Columns, Matching, Part
 from cometad.data.resample import parse_resampling
 from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_of
 from cometad.data.tables import ReadOptions
+from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
-from cometad.fleet.split import DATA, Segment, by_entity, rows_of, split_table
-from cometad.frames import refuse_text
+from cometad.fleet.split import DATA, Segments, by_entity, rows_of, split_table
 from cometad.progress import show_progress
-from cometad.series import Series, as_series, together
+from cometad.series import Series, as_series, refuse_text, together
 
 UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # folder name that Hive, Spark and pyarrow use for a missing value
 
 
-class Wanted(NamedTuple):
-    """The variables needed by the detector that will score the readings."""
-
-    names: tuple[str, ...]
-    gaps: bool  # whether values may be missing
-
-
-class EntityReadings(Protocol):
+class EntityReadings:
     """The readings of one entity; can be sent to another process."""
 
-    def open(self, wanted: Wanted | None = None) -> Series:
-        """The checked series; missing values are allowed here, but refused by a detector without a gap rule."""
+    def open(self, detector: Detector | None = None) -> Series:
+        """The checked series, with the columns of a detector; a missing value is left to the detector to refuse."""
+        return self.carried().open(detector)
 
     def carried(self) -> "EntityReadings":
         """The same with the readings in memory, for a worker that does not share this disk."""
+        return self
 
 
 @dataclass(frozen=True)
-class FileReadings:
+class FileReadings(EntityReadings):
     """An entity in one or more files of its own."""
 
     files: tuple[Path, ...]
     options: ReadOptions
     without: str | None = None  # an entity column that the files may have
 
-    def open(self, wanted: Wanted | None = None) -> Series:
-        reader = self.options.reader(self.files, wanted.names if wanted else ())
-        return _series(reader.whole(_selection(wanted, self.without)), self.options)
+    def open(self, detector: Detector | None = None) -> Series:
+        reader = self.options.reader(self.files, _variables(detector))
+        return _series(reader.whole(_selection(detector, self.without)), self.options)
 
     def carried(self) -> "CarriedReadings":
         reader = self.options.reader(self.files)
@@ -67,23 +61,20 @@ class FileReadings:
 
 
 @dataclass(frozen=True)
-class SplitReadings:
+class SplitReadings(EntityReadings):
     """An entity whose rows were split off a table."""
 
     name: str
     data: Path
-    segments: tuple[Segment, ...]
+    segments: Segments
     options: ReadOptions
-
-    def open(self, wanted: Wanted | None = None) -> Series:
-        return self.carried().open(wanted)
 
     def carried(self) -> "CarriedReadings":
         return CarriedReadings(f"entity {self.name!r}", rows_of(self.data, self.segments), self.options)
 
 
 @dataclass(frozen=True)
-class CarriedReadings:
+class CarriedReadings(EntityReadings):
     """An entity whose rows are in memory, as they were in the file."""
 
     shown: str
@@ -91,40 +82,39 @@ class CarriedReadings:
     options: ReadOptions
     without: str | None = None
 
-    def open(self, wanted: Wanted | None = None) -> Series:
+    def open(self, detector: Detector | None = None) -> Series:
         part = Part(self.frame, lambda row: f"row {row + 1} of {self.shown}")
         time_column, dialect = self.options.time_column, self.options.dialect
-        columns = Columns(self.shown, time_column, dialect, variables=wanted.names if wanted else ())
-        frame = _selection(wanted, self.without)(columns.apply(part, lambda: [part]))
+        columns = Columns(self.shown, time_column, dialect, variables=_variables(detector))
+        frame = _selection(detector, self.without)(columns.apply(part, lambda: [part]))
         for column in frame:
             if column.dtype == pl.String:
                 refuse_text(column.name, column, part.where, dialect.decimal)
         return _series(frame, self.options)
 
-    def carried(self) -> "CarriedReadings":
-        return self
-
 
 @dataclass(frozen=True)
-class ObjectReadings:
+class ObjectReadings(EntityReadings):
     """An entity passed as an array or a frame."""
 
     value: Any
 
-    def open(self, wanted: Wanted | None = None) -> Series:
+    def open(self, detector: Detector | None = None) -> Series:
         return as_series(self.value, missing=True)
 
-    def carried(self) -> "ObjectReadings":
-        return self
+
+def _variables(detector: Detector | None) -> tuple[str, ...]:
+    return detector.names_ if detector is not None and detector.named_ else ()
 
 
-def _selection(wanted: Wanted | None, without: str | None) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Selects the wanted columns of a frame, `without` the one that names the entity."""
-    matching = None if wanted is None else Matching(wanted.names, wanted.gaps)
+def _selection(detector: Detector | None, without: str | None) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Selects the columns of a detector, and never the one that names the entity."""
 
     def select(frame: pl.DataFrame) -> pl.DataFrame:
         own = frame if without is None else frame.drop(without, strict=False)
-        return own if matching is None else matching(own)
+        if detector is None or not detector.named_:
+            return own
+        return Matching(detector.names_, detector.gaps.allowed)(own)
 
     return select
 
@@ -133,18 +123,13 @@ def _series(frame: pl.DataFrame, options: ReadOptions) -> Series:
     if options.resample is None:
         return as_series(frame, missing=True)
     run = parse_resampling(options.resample).start()
-    return together([bins for bins in (run.push(frame), run.finish()) if len(bins)])
-
-
-class Entities(NamedTuple):
-    readings: Mapping[str, EntityReadings]
-    signature: str | None  # of files: names, sizes and modification times; None for objects
+    return together([run.push(frame), run.finish()])
 
 
 @contextmanager
 def entities_of(
     data: object, by: str | None, options: ReadOptions, scratch: Path | None = None, verbose: bool = False
-) -> Iterator[Entities]:
+) -> Iterator[Mapping[str, EntityReadings]]:
     """The entities of a table with a column `by`, of a folder of files, of a frame, or of a mapping.
 
     A table is split into a `scratch` folder, which is kept, or into a temporary one.
@@ -152,53 +137,40 @@ def entities_of(
     if options.resample is not None:
         parse_resampling(options.resample)
     if isinstance(data, Mapping):
-        yield Entities({_checked_name(name): ObjectReadings(value) for name, value in data.items()}, None)
+        yield {_checked_name(name): ObjectReadings(value) for name, value in data.items()}
     elif not isinstance(data, str | os.PathLike):
-        yield Entities(_from_frame(data, by, options), None)
+        yield _from_frame(data, by, options)
     else:
         path = Path(os.fspath(data))
-        yield from _from_path(path, by, options, scratch, verbose)
+        files = _files(path)
+        if by is None:
+            yield _one_each(files, path, options)
+        elif (found := _hive(files, path, by, options)) is not None:
+            yield found
+        else:
+            with nullcontext(scratch) if scratch is not None else TemporaryDirectory(prefix="cometad-fleet-") as folder:
+                yield _split(files, by, options, Path(folder), verbose)
 
 
-def _from_path(
-    path: Path, by: str | None, options: ReadOptions, scratch: Path | None, verbose: bool
-) -> Iterator[Entities]:
-    files = _files(path)
-    root = path if path.is_dir() else path.parent
-    if by is None:
-        if not path.is_dir():
-            raise InputError(
-                f"'{path}' is one table. Name the column with its entities (--by COLUMN), or pass a folder with one "
-                "file per entity."
-            )
-        yield Entities(_one_each(files, root, options), signature_of(files, [None, options.as_json()]))
-        return
-    signature = signature_of(files, [by, options.as_json()])
-    folders = _hive(files, root, by)
-    if folders is not None:
-        own = {name: FileReadings(tuple(found), options, without=by) for name, found in folders.items()}
-        yield Entities(own, signature)
-        return
-    with nullcontext(scratch) if scratch is not None else TemporaryDirectory(prefix="cometad-fleet-") as folder:
-        reader = options.reader(tuple(files), variables=(by,), text=(by,))
-        reader.put_in_order()
-        with show_progress("table", verbose) as report:
-            split = split_table(reader, by, Path(folder), signature, options.dialect, report=report)
-        rows = {name: SplitReadings(name, Path(folder, DATA), segments, options) for name, segments in split.items()}
-        yield Entities(rows, signature)
+def _split(files: list[Path], by: str, options: ReadOptions, folder: Path, verbose: bool) -> dict[str, SplitReadings]:
+    reader = options.reader(tuple(files), variables=(by,), text=(by,))
+    reader.put_in_order()
+    with show_progress("table", verbose) as report:
+        split = split_table(reader, by, folder, _signature(files, by, options), options.dialect, report=report)
+    return {name: SplitReadings(name, folder / DATA, segments, options) for name, segments in split.items()}
 
 
-def signature_of(files: list[Path], more: object) -> str:
-    """A hash of the names, sizes and modification times of files, and of `more`."""
+def _signature(files: list[Path], by: str | None, options: ReadOptions) -> str:
+    """A hash of the names, sizes and modification times of files, and of how they are read."""
     facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(json.dumps([more, facts]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([[by, options.as_json()], facts]).encode()).hexdigest()[:32]
 
 
 def data_signature(data: object, by: str | None, options: ReadOptions) -> str | None:
-    """The signature of the data, without reading it; None for objects."""
+    """The signature of the files of data, without reading them; None for objects."""
     if not isinstance(data, str | os.PathLike):
         return None
-    return signature_of(_files(Path(os.fspath(data))), [by, options.as_json()])
+    return _signature(_files(Path(os.fspath(data))), by, options)
 
 
 def _files(path: Path) -> list[Path]:
@@ -223,26 +195,28 @@ def _is_table(file: Path, root: Path) -> bool:
     return status_of(file) is not None and file.is_file()
 
 
-def _one_each(files: list[Path], root: Path, options: ReadOptions) -> dict[str, EntityReadings]:
-    names = {file: _entity_of(file, root) for file in files}
-    twice = [name for name, count in Counter(names.values()).items() if count > 1]
-    if twice:
-        which = [str(file.name) for file, name in names.items() if name == twice[0]]
+def _one_each(files: list[Path], root: Path, options: ReadOptions) -> dict[str, FileReadings]:
+    if not root.is_dir():
         raise InputError(
-            f"Two files in '{root}' name the same entity {twice[0]!r}: '{which[0]}' and '{which[1]}'. Rename or remove "
-            "one of them."
+            f"'{root}' is one table. Name the column with its entities (--by COLUMN), or pass a folder with one file "
+            "per entity."
         )
-    return {names[file]: FileReadings((file,), options) for file in sorted(files, key=names.__getitem__)}
+    found: dict[str, FileReadings] = {}
+    for file in files:
+        relative = file.relative_to(root)  # a/pump.csv is a/pump
+        name = relative.with_name(relative.name[: -len(suffix_of(file))] or relative.name).as_posix()
+        if name in found:
+            raise InputError(
+                f"Two files in '{root}' name the same entity {name!r}: '{found[name].files[0].name}' and "
+                f"'{file.name}'. Rename or remove one of them."
+            )
+        found[name] = FileReadings((file,), options)
+    return dict(sorted(found.items()))
 
 
-def _entity_of(file: Path, root: Path) -> str:
-    """The path of a file below the folder, without its suffix: a/pump.csv is a/pump."""
-    relative = file.relative_to(root)
-    return relative.with_name(relative.name[: -len(suffix_of(file))] or relative.name).as_posix()
-
-
-def _hive(files: list[Path], root: Path, by: str) -> dict[str, list[Path]] | None:
-    """Files by entity, if folders name the entities, as in machine=7/part-0.parquet; None otherwise."""
+def _hive(files: list[Path], path: Path, by: str, options: ReadOptions) -> dict[str, FileReadings] | None:
+    """The entities, if folders name the entities, as in machine=7/part-0.parquet; None otherwise."""
+    root = path if path.is_dir() else path.parent
     found: dict[str, list[Path]] = {}
     for file in files:
         parts = dict(part.split("=", 1) for part in file.relative_to(root).parts[:-1] if "=" in part)
@@ -251,10 +225,10 @@ def _hive(files: list[Path], root: Path, by: str) -> dict[str, list[Path]] | Non
         if parts[by] in ("", UNNAMED):
             raise InputError(f"The folder of '{file}' names no entity. Every reading needs one.")
         found.setdefault(unquote(parts[by]), []).append(file)
-    return {name: found[name] for name in sorted(found)}
+    return {name: FileReadings(tuple(own), options, without=by) for name, own in sorted(found.items())}
 
 
-def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str, EntityReadings]:
+def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str, CarriedReadings]:
     import narwhals as nw
 
     frame = nw.from_native(data, eager_only=True, pass_through=True)

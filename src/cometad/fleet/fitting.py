@@ -14,7 +14,7 @@ from cometad.data.tables import ReadOptions
 from cometad.detector import Detector
 from cometad.errors import CometadError, OutputError, ParameterError
 from cometad.fleet.engines import EntityWork
-from cometad.fleet.entities import Entities, data_signature, entities_of
+from cometad.fleet.entities import EntityReadings, data_signature, entities_of
 from cometad.fleet.jobs import (
     FitAnswer,
     FitTask,
@@ -91,13 +91,16 @@ def fit_fleet(plan: FitPlan, folder: FleetFolder, work: EntityWork) -> FleetRun:
         known = folder.about if folder.is_fleet else {}
         try:
             if not plan.refit:
-                _check_same(folder.path, writer, known, about)
-                if _is_done(known, writer, signature, plan.retry):
-                    return _nothing_to_do(writer)
+                if writer.entries:
+                    _check_same(folder.path, known, about)
+                failed = sum(not entry.is_fitted for entry in writer.entries.values())
+                if signature is not None and signature == known.get("finished") and not (plan.retry and failed):
+                    requested = len(writer.entries)
+                    return FleetRun(requested, before=requested - failed, failed_before=failed)
             writer.describe(about)
             scratch = folder.path / SCRATCH
             with entities_of(plan.data, plan.by, plan.options, scratch, work.verbose) as found:
-                run = _EntityFits(plan, about, found, writer, work).fit()
+                run = _EntityFits(plan, about, found, signature, writer, work).fit()
             writer.settle()
             writer.describe({**about, "finished": signature})
             shutil.rmtree(scratch, ignore_errors=True)
@@ -125,9 +128,7 @@ def _check_place(folder: Path, data: object) -> None:
             raise OutputError(f"The data '{data}' is inside the fleet '{folder}'. Choose another folder.")
 
 
-def _check_same(folder: Path, writer: FleetWriter, known: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    if not writer.entries:
-        return
+def _check_same(folder: Path, known: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     for name in FIXED:
         if known.get(name) != about[name]:
             raise ParameterError(
@@ -144,28 +145,22 @@ def _difference(name: str, known: Any, wanted: Any) -> str:
     return f"{name}={json.dumps(known)}, not {json.dumps(wanted)}"
 
 
-def _is_done(known: Mapping[str, Any], writer: FleetWriter, signature: str | None, retry: bool) -> bool:
-    """Whether the last run finished on the same files."""
-    if signature is None or known.get("finished") != signature:
-        return False
-    return not (retry and any(not entry.is_fitted for entry in writer.entries.values()))
-
-
-def _nothing_to_do(writer: FleetWriter) -> FleetRun:
-    fitted = sum(entry.is_fitted for entry in writer.entries.values())
-    return FleetRun(len(writer.entries), before=fitted, failed_before=len(writer.entries) - fitted)
-
-
 class _EntityFits:
     """The fits of one run, each kept as soon as it is done."""
 
     def __init__(
-        self, plan: FitPlan, about: Mapping[str, Any], found: Entities, writer: FleetWriter, work: EntityWork
+        self,
+        plan: FitPlan,
+        about: Mapping[str, Any],
+        found: Mapping[str, EntityReadings],
+        signature: str | None,
+        writer: FleetWriter,
+        work: EntityWork,
     ) -> None:
         self._plan, self._found, self._writer, self._work = plan, found, writer, work
         self._parameters, self._recipe = json.dumps(about["parameters"]), recipe(about)
-        self._source = f"{found.signature or ''}:{self._recipe}"
-        self._run = FleetRun(len(found.readings), absent=len(writer.entries.keys() - found.readings.keys()))
+        self._signature, self._source = signature, f"{signature or ''}:{self._recipe}"
+        self._run = FleetRun(len(found), absent=len(writer.entries.keys() - found.keys()))
         self._donations: dict[str, tuple[Donation, ...]] = {}
 
     def fit(self) -> FleetRun:
@@ -181,14 +176,16 @@ class _EntityFits:
             self._keep(name, answer)
         return run
 
+    def _known(self, name: str) -> Entry:
+        return self._writer.entries.get(name, Entry(name, "new"))
+
     def _left(self) -> list[str]:
         """The entities to fit; counts the others."""
         left = []
-        for name in self._found.readings:
-            known = self._writer.entries.get(name)
-            current = known is not None and self._found.signature and known.source == self._source
-            again = self._plan.refit or (self._plan.retry and known is not None and not known.is_fitted)
-            if again or known is None or not current:
+        for name in self._found:
+            known = self._known(name)
+            again = self._plan.refit or (self._plan.retry and not known.is_fitted)
+            if again or self._signature is None or known.source != self._source:
                 left.append(name)
             elif known.is_fitted:
                 self._run.before += 1
@@ -197,12 +194,11 @@ class _EntityFits:
         return left
 
     def _task(self, name: str) -> FitTask:
-        known = self._writer.entries.get(name)
-        same_recipe = known is not None and (known.source or "").endswith(f":{self._recipe}")
-        keep = known is not None and known.is_fitted and not self._plan.refit and same_recipe
-        fingerprint = known.fingerprint if known is not None and keep else None
-        readings = self._work.sent(self._found.readings[name])
-        return FitTask(name, readings, self._plan.detector, fingerprint, self._donations.get(name, ()))
+        known = self._known(name)
+        same_recipe = (known.source or "").endswith(f":{self._recipe}")
+        keep = known.is_fitted and same_recipe and not self._plan.refit
+        readings, donations = self._work.sent(self._found[name]), self._donations.get(name, ())
+        return FitTask(name, readings, self._plan.detector, known.fingerprint if keep else None, donations)
 
     def _keep(self, name: str, answer: FitAnswer) -> None:
         run, donors = self._run, self._donations.get(name, ())
@@ -237,7 +233,7 @@ class _EntityFits:
         This reads everything once more, so that donors depend only on the data, never on which entities are already
         fitted.
         """
-        readings, work, pool = self._found.readings, self._work, self._plan.pool
+        readings, work, pool = self._found, self._work, self._plan.pool
         alike: defaultdict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)
         measured = work.answers(measure_entity, list(readings), lambda name: work.sent(readings[name]), "measured")
         for name, one in dict(measured).items():

@@ -3,12 +3,11 @@
 import json
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import polars as pl
 
@@ -20,7 +19,7 @@ from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import ModelFileError, unknown
 from cometad.fleet.engines import Engine, EntityWork, engine_of
-from cometad.fleet.entities import Entities, entities_of
+from cometad.fleet.entities import EntityReadings, entities_of
 from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
 from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
 from cometad.fleet.overview import Overview, line_of, write_overview
@@ -29,6 +28,8 @@ from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
 from cometad.parameters import check_integer
 
 OPEN = 32  # detectors kept in memory
+
+_Found = Mapping[str, EntityReadings]  # the entities of some data
 
 
 class FleetOptions(TypedDict, total=False):
@@ -187,12 +188,12 @@ class Fleet(Mapping[str, Detector]):
 
     def replace(self, name: str, detector: Detector) -> None:
         """Replace or add the detector of an entity, on disk at once."""
-        content = detector.to_bytes()
-        kind, parameters = type(detector).__name__, json.dumps(parameters_of(detector))
+        content, parameters = detector.to_bytes(), json.dumps(parameters_of(detector))
+        own: dict[str, Any] = {"detector": type(detector).__name__, "parameters": parameters}
+        own |= {"variables": detector.names_, "threshold": float(detector.threshold_)}
         with writing(self.folder) as writer:
             known = writer.entries.get(name, Entry(name, "fitted"))
-            entry = replace(known, status="fitted", error=None, detector=kind, parameters=parameters)
-            entry = replace(entry, variables=detector.names_, threshold=float(detector.threshold_))
+            entry = replace(known, status="fitted", error=None, **own)
             writer.add(entry, content)
             writer.settle()
         self._open.pop(name, None)
@@ -229,7 +230,7 @@ class Fleet(Mapping[str, Detector]):
         with self._entities(data, options) as found:
             yield from self._scored(found, work, alerts or Alerts())
 
-    def _entities(self, data: object, options: FleetOptions) -> AbstractContextManager[Entities]:
+    def _entities(self, data: object, options: FleetOptions) -> AbstractContextManager[_Found]:
         """The entities of data; how to read them defaults to the options of the fit."""
         known, asked = self.about.get("options", {}), _reading(options)
         reading = ReadOptions(
@@ -241,17 +242,25 @@ class Fleet(Mapping[str, Detector]):
         by = options.get("by") or self.about.get("by")
         return entities_of(data, by, reading, verbose=options.get("verbose", False))
 
-    def _scored(self, found: Entities, work: EntityWork, alerts: Alerts) -> Iterator[EntityScores]:
-        for name in found.readings:
+    def _scored(self, found: _Found, work: EntityWork, alerts: Alerts) -> Iterator[EntityScores]:
+        for name in found:
             if name not in self:
                 yield EntityScores(name, ScoreAnswer(error=self._missing(name)))
-        names = [name for name in found.readings if name in self]
-        task_of = partial(self._task, found, work, alerts)
+        names = [name for name in found if name in self]
+        task_of = self._tasks(found, work, alerts)
         for scored in work.answers(score_entity, names, task_of, failed=ScoreAnswer, ordered=True):
             yield EntityScores(*scored)
 
-    def _task(self, found: Entities, work: EntityWork, alerts: Alerts, name: str) -> ScoreTask:
-        return ScoreTask(name, work.sent(found.readings[name]), self.content(name), alerts)
+    def _tasks(
+        self, found: _Found, work: EntityWork, alerts: Alerts, most_events: int = 0
+    ) -> Callable[[str], ScoreTask]:
+        return lambda name: ScoreTask(name, work.sent(found[name]), self.content(name), alerts, most_events)
+
+    def _missing(self, name: str) -> str:
+        entry = self.entries.get(name)
+        if entry is None:
+            return "The fleet has no such entity. Fit the fleet again with its readings."
+        return f"Its fit failed: {entry.error}"
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
@@ -272,14 +281,8 @@ class Fleet(Mapping[str, Detector]):
         work, rule = _work(options), alerts or Alerts()
         with self._entities(data, options) as found:
             lines = [line_of(scored) for scored in self._scored(found, work, rule)]
-            task_of = partial(self._task, found, work, rule)
-            return write_overview(self.folder.path, lines, Path(output), work, task_of, most, most_events)
-
-    def _missing(self, name: str) -> str:
-        entry = self.entries.get(name)
-        if entry is None:
-            return "The fleet has no such entity. Fit the fleet again with its readings."
-        return f"Its fit failed: {entry.error}"
+            task_of = self._tasks(found, work, rule, most_events)
+            return write_overview(self.folder.path, lines, Path(output), work, task_of, most)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
@@ -296,20 +299,14 @@ class Fleet(Mapping[str, Detector]):
         silent: list[str] = []
         if data is not None:
             with self._entities(data, {"by": by}) as found:
-                unknown = [name for name in found.readings if name not in self.entries]
-                silent = [name for name in self if name not in found.readings]
+                unknown = [name for name in found if name not in self.entries]
+                silent = [name for name in self if name not in found]
         return FleetCheck(damaged, failed, self._different(), unknown, silent)
 
     def _different(self) -> dict[str, str]:
-        usual = Counter(self.entries[name].variables for name in self).most_common(1)
-        if not usual:
-            return {}
-        most = usual[0][0]
-        return {
-            name: _other_variables(self.entries[name].variables, most)
-            for name in self
-            if self.entries[name].variables != most
-        }
+        own = {name: self.entries[name].variables for name in self}
+        usual = max(Counter(own.values()).items(), key=lambda item: item[1], default=((), 0))[0]
+        return {name: _other_variables(names, usual) for name, names in own.items() if names != usual}
 
 
 def _other_variables(own: Sequence[str], most: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from cometad.alerting.severity import meaning
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import CometadError
-from cometad.fleet.entities import EntityReadings, Wanted
+from cometad.fleet.entities import EntityReadings
 from cometad.fleet.pooling import Donation, correlations, donation, pooled
 from cometad.registry import to_json
 from cometad.report.axes import TimeAxis
@@ -65,16 +65,11 @@ def fit_entity(task: FitTask) -> FitAnswer:
         answer = FitAnswer(None, None, False, fingerprint(series), len(series), series.names)
         if answer.fingerprint == task.known:
             return answer._replace(unchanged=True)
-        fitted = pooled(task.detector, series, task.donations) if task.donations else _fresh(task.detector).fit(series)
+        fitted = pooled(task.detector, series, task.donations)
         found: dict[str, Any] = {"content": fitted.to_bytes(), "threshold": float(fitted.threshold_)}
     except Exception as error:  # one bad entity never stops the others
         found = {"error": problem(error)}
     return answer._replace(**found, seconds=time.perf_counter() - began)
-
-
-def _fresh(detector: Detector) -> Detector:
-    """An unfitted copy: in one process, several entities share a task's detector."""
-    return type(detector)(**detector.get_params(deep=False))
 
 
 def problem(error: Exception) -> str:
@@ -106,6 +101,7 @@ class ScoreTask:
     readings: EntityReadings
     content: bytes
     alerts: Alerts = field(default_factory=Alerts)
+    most_events: int = 0  # that its page explains
 
 
 class ScoreAnswer(NamedTuple):
@@ -143,13 +139,7 @@ def score_entity(task: ScoreTask) -> ScoreAnswer:
 
 def _opened(task: ScoreTask) -> tuple[Detector, Series]:
     detector = load_bytes(task.content, f"The detector of {task.name!r}")
-    wanted = Wanted(detector.names_, detector.gaps.allowed) if detector.named_ else None
-    return detector, task.readings.open(wanted)
-
-
-class PageTask(NamedTuple):
-    task: ScoreTask
-    most_events: int
+    return detector, task.readings.open(detector)
 
 
 class PageAnswer(NamedTuple):
@@ -157,12 +147,12 @@ class PageAnswer(NamedTuple):
     error: str | None = None
 
 
-def page_of_entity(wanted: PageTask) -> PageAnswer:
-    named = {"entity": wanted.task.name}
+def page_of_entity(task: ScoreTask) -> PageAnswer:
     try:
-        detector, series = _opened(wanted.task)
-        report = gather(detector, series, alerts=wanted.task.alerts, most_events=wanted.most_events, sources=named)
-        return PageAnswer(page(replace(report, headline=f"{wanted.task.name}: {report.headline}")))
+        detector, series = _opened(task)
+        named = {"entity": task.name}
+        report = gather(detector, series, alerts=task.alerts, most_events=task.most_events, sources=named)
+        return PageAnswer(page(replace(report, headline=f"{task.name}: {report.headline}")))
     except Exception as error:  # one bad entity never stops the others
         return PageAnswer(error=problem(error))
 
@@ -173,7 +163,6 @@ class Measured(NamedTuple):
     readings: int
     variables: tuple[str, ...]
     correlations: Any = None  # (variable, variable)
-    error: str | None = None
 
 
 def measure_entity(readings: EntityReadings) -> Measured:
@@ -181,8 +170,8 @@ def measure_entity(readings: EntityReadings) -> Measured:
     try:
         series = readings.open()
         return Measured(len(series), series.names, correlations(series.values))
-    except Exception as error:  # recorded by the fit
-        return Measured(0, (), error=problem(error))
+    except Exception:  # recorded by the fit
+        return Measured(0, ())
 
 
 def donate_entity(task: FitTask) -> Donation | None:

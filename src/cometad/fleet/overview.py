@@ -10,7 +10,7 @@ from urllib.parse import quote
 from cometad.errors import OutputError
 from cometad.files import write_whole
 from cometad.fleet.engines import EntityWork
-from cometad.fleet.jobs import PageAnswer, PageTask, ScoreTask, page_of_entity
+from cometad.fleet.jobs import PageAnswer, ScoreTask, page_of_entity
 from cometad.report.html import render
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def write_overview(
     work: EntityWork,
     task_of: Callable[[str], ScoreTask],
     most: int,
-    most_events: int,
 ) -> Overview:
     folder = output.with_name(f"{output.stem}-entities")
     ranked = worst_first(lines)
@@ -72,11 +71,7 @@ def write_overview(
     _prepare(folder)
     links: dict[str, str] = {}
     lost: dict[str, str] = {}
-
-    def page_task(name: str) -> PageTask:
-        return PageTask(task_of(name), most_events)
-
-    for name, answer in work.answers(page_of_entity, chosen, page_task, "report", failed=PageAnswer):
+    for name, answer in work.answers(page_of_entity, chosen, task_of, "report", failed=PageAnswer):
         if answer.error is not None:
             lost[name] = answer.error
             continue

@@ -100,7 +100,9 @@ def _times_before(series: Series, count: int) -> Array | None:
 
 
 def pooled(detector: Detector, series: Series, donations: Sequence[Donation]) -> Detector:
-    """A detector for an entity with too few readings, fitted on its own and borrowed ones."""
-    parameters = detector.get_params(deep=False)
-    changes = {"trim": False} if "trim" in parameters else {}
-    return type(detector)(**parameters | changes).fit(pooled_series(series, donations))
+    """A detector fitted on an entity's readings and, if it has too few, on borrowed ones."""
+    parameters = detector.get_params(deep=False)  # a copy: in one process, several entities share a task's detector
+    if donations:
+        series = pooled_series(series, donations)
+        parameters |= {"trim": False} if "trim" in parameters else {}
+    return type(detector)(**parameters).fit(series)

@@ -6,32 +6,26 @@ of files does not grow with the number of entities.
 """
 
 import io
+import json
 import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import polars as pl
 
 from cometad.data.columns import Part, TextNumbers, check_column
 from cometad.data.dialect import Dialect
-from cometad.data.tables import ROWS, TableReader
+from cometad.data.tables import ROWS, TableReader, joined
 from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
 from cometad.progress import ProgressCallback
 
 BUFFER = 128 * 2**20  # bytes of rows in memory; sorting them takes a few times that
-DATA, INDEX = "rows.bin", "index.parquet"
+DATA, INDEX = "rows.bin", "index.json"
 
-
-class Segment(NamedTuple):
-    offset: int
-    length: int
-
-
-Segments = dict[str, tuple[Segment, ...]]  # of each entity
+Segments = list[tuple[int, int]]  # of an entity: where each begins in the file, and its length
 
 
 def split_table(
@@ -42,17 +36,18 @@ def split_table(
     dialect: Dialect = Dialect(),
     buffer: int = BUFFER,
     report: ProgressCallback = lambda done, total, note: None,
-) -> Segments:
+) -> dict[str, Segments]:
     """Split a table into the file `DATA` of a scratch folder, unless the folder holds it already, as `signature` says.
 
     Returns the segments of each entity; `report` gets the number of files.
     """
-    known = _found(folder / INDEX, signature)
-    if known is not None:
-        return known
+    index = folder / INDEX
+    known = json.loads(index.read_text("utf-8")) if index.exists() else {}
+    if known.get("signature") == signature:
+        return {name: [(begin, length) for begin, length in own] for name, own in known["segments"].items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / INDEX).unlink(missing_ok=True)  # it refers to rows of another table, which are overwritten now
+        index.unlink(missing_ok=True)  # it refers to rows of another table, which are overwritten now
         with (folder / DATA).open("wb") as file:
             found = _split(_counted(reader, report), reader.shown, by, file, dialect, buffer)
     except OSError as error:
@@ -60,30 +55,10 @@ def split_table(
             f"Cannot split the table by {by!r} into '{folder}': {error.strerror or error}. Free some space, or "
             "choose another folder."
         ) from error
-    segments = {name: tuple(found[name]) for name in sorted(found)}
-    _keep(segments, folder / INDEX, signature)
+    segments = dict(sorted(found.items()))
+    text = json.dumps({"signature": signature, "segments": segments})
+    write_whole(index, lambda temporary: temporary.write_text(text, "utf-8"))
     return segments
-
-
-def _keep(segments: Segments, index: Path, signature: str) -> None:
-    rows = {
-        "name": list(segments),
-        "offsets": [[segment.offset for segment in own] for own in segments.values()],
-        "lengths": [[segment.length for segment in own] for own in segments.values()],
-    }
-    schema: dict[str, Any] = {"name": pl.String, "offsets": pl.List(pl.Int64), "lengths": pl.List(pl.Int64)}
-    frame = pl.DataFrame(rows, schema=schema).with_columns(signature=pl.lit(signature))
-    write_whole(index, lambda temporary: frame.write_parquet(temporary))
-
-
-def _found(index: Path, signature: str) -> Segments | None:
-    if not index.exists():
-        return None
-    frame = pl.read_parquet(index)
-    if frame["signature"].unique().to_list() != [signature]:
-        return None
-    columns = zip(frame["name"], frame["offsets"], frame["lengths"], strict=True)
-    return {name: tuple(map(Segment, offsets, lengths)) for name, offsets, lengths in columns}
 
 
 def _counted(reader: TableReader, report: ProgressCallback) -> Iterator[Part]:
@@ -100,15 +75,15 @@ def _counted(reader: TableReader, report: ProgressCallback) -> Iterator[Part]:
 
 def _split(
     parts: Iterator[Part], shown: str, by: str, file: io.BufferedWriter, dialect: Dialect, buffer: int
-) -> dict[str, list[Segment]]:
-    segments: dict[str, list[Segment]] = defaultdict(list)
+) -> dict[str, Segments]:
+    segments: dict[str, Segments] = defaultdict(list)
     waiting: list[pl.DataFrame] = []  # whole blocks, because many small frames take far more memory
 
     def append() -> None:
         for name, rows in _sorted_by_entity(pl.concat(waiting, how="vertical_relaxed"), by):
             begin = file.tell()
             _with_own_numbers(rows, dialect, shown).write_ipc(file, compression="uncompressed")
-            segments[name].append(Segment(begin, file.tell() - begin))
+            segments[name].append((begin, file.tell() - begin))
         waiting.clear()
 
     for part in parts:
@@ -192,24 +167,14 @@ def _names(column: pl.Series, shown: str) -> pl.Series:
     return whole.cast(pl.String).zip_with((whole == numbers).fill_null(False), numbers.cast(pl.String))
 
 
-def _joined_frames(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """One frame; a word anywhere turns its column into text."""
-    if len(frames) == 1:
-        return frames[0]
-    schemas = [frame.schema for frame in frames]
-    mixed = [name for name in schemas[0] if len({schema[name] for schema in schemas}) > 1]
-    words = [name for name in mixed if any(schema[name] == pl.String for schema in schemas)]
-    return pl.concat([frame.with_columns(pl.col(words).cast(pl.String)) for frame in frames], how="vertical_relaxed")
-
-
-def rows_of(data: Path, segments: tuple[Segment, ...]) -> pl.DataFrame:
+def rows_of(data: Path, segments: Segments) -> pl.DataFrame:
     """The rows of an entity, in the order of the table."""
     try:
         with data.open("rb") as file:
             frames = []
-            for segment in segments:
-                file.seek(segment.offset)
-                frames.append(pl.read_ipc(io.BytesIO(file.read(segment.length))))
+            for begin, length in segments:
+                file.seek(begin)
+                frames.append(pl.read_ipc(io.BytesIO(file.read(length))))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"Cannot read the scratch file '{data}' ({error}). Delete it and start again.") from error
-    return _joined_frames(frames)
+    return joined(frames)

@@ -17,10 +17,11 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -134,17 +135,13 @@ class FleetFolder:
         return None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns)
 
     def _rows(self) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+        rows: Iterable[Mapping[str, Any]] = ()
         if (self.path / MANIFEST).exists():
             try:
-                frame = pl.read_parquet(self.path / MANIFEST)
-                columns = [frame[name].to_list() for name in SCHEMA]
+                rows = pl.read_parquet(self.path / MANIFEST).select(list(SCHEMA)).iter_rows(named=True)
             except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
                 raise self._damaged(MANIFEST) from error
-            found = {row[0]: entry_of(dict(zip(SCHEMA, row, strict=True))) for row in zip(*columns, strict=True)}
-        for row in self._journaled():
-            found[row["name"]] = entry_of(row)
-        return found
+        return {row["name"]: entry_of(row) for row in chain(rows, self._journaled())}
 
     def _journaled(self) -> Iterator[Mapping[str, Any]]:
         try:
@@ -219,8 +216,7 @@ class FleetWriter:
             if any(content is not None for _, content in self._waiting):
                 self._sync(self.folder.pack(self._number))
             if rows:
-                text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-                self._journal(text.encode())
+                self._journal("".join(json.dumps(asdict(row)) + "\n" for row in rows).encode())
         self._waiting, self._since = [], time.monotonic()
         self.entries |= {row.name: row for row in rows}
 
@@ -258,24 +254,18 @@ class FleetWriter:
 
     def _cut(self) -> tuple[int, int]:
         """Cut off bytes that no row refers to; returns the pack to append to and its end."""
-        ends: dict[int, int] = {}
+        ends: Counter[int | None] = Counter()
         for entry in self.entries.values():
-            if entry.pack is not None and entry.offset is not None and entry.length is not None:
-                ends[entry.pack] = max(ends.get(entry.pack, 0), entry.offset + entry.length)
-        found = self.folder.packs()
+            ends[entry.pack] = max(ends[entry.pack], (entry.offset or 0) + (entry.length or 0))
+        found, journal = self.folder.packs(), self.folder.path / JOURNAL
         with _disk_errors(self.folder.path):
             for number, path in found.items():
-                if path.stat().st_size > ends.get(number, 0):
-                    os.truncate(path, ends.get(number, 0))
-            self._cut_journal()
+                if path.stat().st_size > ends[number]:
+                    os.truncate(path, ends[number])
+            if journal.exists():
+                os.truncate(journal, journal.read_bytes().rfind(b"\n") + 1)
         last = max(found, default=1)
-        return last, ends.get(last, 0)
-
-    def _cut_journal(self) -> None:
-        path = self.folder.path / JOURNAL
-        if path.exists():
-            content = path.read_bytes()
-            os.truncate(path, content.rfind(b"\n") + 1)
+        return last, ends[last]
 
     def remove(self, name: str) -> None:
         self.flush()
@@ -289,21 +279,17 @@ class FleetWriter:
             wasteful = self._wasteful()
             if wasteful:
                 self._rewrite(wasteful)
-            self._write_manifest()
+            frame = manifest_of(self.entries)
+            write_whole(self.folder.path / MANIFEST, lambda temporary: frame.write_parquet(temporary))
             (self.folder.path / JOURNAL).unlink(missing_ok=True)
             for number in wasteful:
                 self.folder.pack(number).unlink(missing_ok=True)
 
-    def _write_manifest(self) -> None:
-        frame = manifest_of(self.entries)
-        write_whole(self.folder.path / MANIFEST, lambda temporary: frame.write_parquet(temporary))
-
     def _wasteful(self) -> list[int]:
         """The packs with more unused than used bytes, beyond the tolerance."""
-        used: Counter[int] = Counter()
+        used: Counter[int | None] = Counter()
         for entry in self.entries.values():
-            if entry.pack is not None and entry.length is not None:
-                used[entry.pack] += entry.length
+            used[entry.pack] += entry.length or 0
         sizes = {number: path.stat().st_size for number, path in self.folder.packs().items()}
         return [number for number, size in sizes.items() if size - used[number] > max(WASTE, used[number])]
 

@@ -243,18 +243,13 @@ class Session:
         self.position: dict[str, Any] = {}  # given to `save` by whoever feeds the session
 
     @classmethod
-    def resume(cls, path: Path, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> Self:
-        """Resume the session that `save` wrote to a file, with the same kind of gate and the same alerts."""
-        return cls._resumed(read(path, KIND, needs=_NEEDS), f"'{path}'", detector, gate, alerts)
-
-    @classmethod
-    def resume_bytes(cls, content: bytes, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> Self:
-        """Resume the session that `snapshot` returned, with the same kind of gate and the same alerts."""
-        source = "The snapshot"
-        return cls._resumed(from_bytes(content, KIND, source, needs=_NEEDS), source, detector, gate, alerts)
-
-    @classmethod
-    def _resumed(cls, saved: Checkpoint, source: str, detector: Detector, gate: Ordered, alerts: Alerts | None) -> Self:
+    def resume(cls, saved_in: Path | bytes, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> Self:
+        """Resume what `save` wrote to a file or `snapshot` returned, with the same kind of gate and the same alerts."""
+        if isinstance(saved_in, bytes):
+            source = "The snapshot"
+            saved = from_bytes(saved_in, KIND, source, needs=_NEEDS)
+        else:
+            source, saved = f"'{saved_in}'", read(saved_in, KIND, needs=_NEEDS)
         if "stream" not in saved.arrays:
             raise ModelFileError(f"{source} is not a complete stream snapshot. Pass a file written by a stream.")
         with restoring(KIND, source):
@@ -332,7 +327,7 @@ class Session:
         _log.info("Wrote '%s' after %s readings%s.", path, f"{self._stream.seen:,}", waiting if self._times else "")
 
     def snapshot(self) -> bytes:
-        """The state of the session as bytes, for `resume_bytes`."""
+        """The state of the session as bytes, for `resume`."""
         gate = {"kind": self.gate.kind, **self.gate.state()}
         facts = {"times": list(self._times), "gate": gate, "position": self.position}
         arrays = {"stream": np.frombuffer(self._stream.snapshot(), np.uint8)}

@@ -134,15 +134,10 @@ def thin(values: ArrayLike, buckets: int = BUCKETS) -> NDArray[np.int64]:
 
 def usage(patch_size: int, training: ArrayLike, here: ArrayLike) -> Usage:
     """The usage of one scale's codes, given the patches per code (code,) in training and in a series."""
-    before, now = _shares(training), _shares(here)
+    counts = [np.asarray(counts, np.float64) for counts in (training, here)]
+    before, now = (numbers / max(numbers.sum(), 1.0) for numbers in counts)
     order = np.lexsort((-now, -before))
     return Usage(int(patch_size), before[order], now[order], float(now[before == 0].sum()))
-
-
-def _shares(counts: ArrayLike) -> Floats:
-    numbers = np.asarray(counts, np.float64)
-    shares: Floats = numbers / max(numbers.sum(), 1.0)
-    return shares
 
 
 def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> ScoreDrift:

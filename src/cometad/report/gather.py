@@ -164,12 +164,7 @@ def _marks(events: Sequence[Event], shown: int, count: int) -> list[Mark]:
 
 
 def _panel(
-    event: Event,
-    explain: Explain | None,
-    series: Series,
-    curves: Curves,
-    axis: TimeAxis,
-    rarity: str,
+    event: Event, explain: Explain | None, series: Series, curves: Curves, axis: TimeAxis, rarity: str
 ) -> EventPanel:
     context = min(max(MIN_CONTEXT, event.stop - event.start), MAX_CONTEXT)
     begin, end = max(0, event.start - context), min(len(series), event.stop + context)

@@ -134,7 +134,7 @@ def page(report: Report) -> str:
 
 
 def _overview(report: Report) -> dict[str, Any]:
-    axis, shapes = _scores(report.strip, report)
+    axis, shapes = _score_plot(report.strip, report)
     marks = {mark.number: mark for mark in report.strip.marks}
     highest = format_number(float(np.nanmax(report.strip.alerts.values)))
     plot = Plot(
@@ -149,7 +149,7 @@ def _overview(report: Report) -> dict[str, Any]:
     return {"plot": plot, "is_logarithmic": isinstance(axis, AsinhAxis)}
 
 
-def _scores(strip: Strip, report: Report) -> tuple[Axis, list[Markup]]:
+def _score_plot(strip: Strip, report: Report) -> tuple[Axis, list[Markup]]:
     """The axis of the scores, and their curves over the events."""
     lines = {"score": strip.alerts, "ranking": strip.ranking, "threshold": strip.thresholds}
     known = {kind: line for kind, line in lines.items() if line is not None}
@@ -159,7 +159,7 @@ def _scores(strip: Strip, report: Report) -> tuple[Axis, list[Markup]]:
 
 def _panel(panel: EventPanel, report: Report, is_open: bool) -> dict[str, Any]:
     """The plots of an event, one below the other; only the last one shows the ticks of their common time axis."""
-    axis, shapes = _scores(panel.strip, report)
+    axis, shapes = _score_plot(panel.strip, report)
     score = format_number(panel.score)
     scores = Plot(
         shapes,

@@ -4,7 +4,7 @@ import json
 import operator
 import time as clock
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from cometad.arrays import Floats
-from cometad.connect.contract import Elsewhere, ReadingBatch, Receipt, Refusal, UnknownStream
+from cometad.connect.contract import Elsewhere, Position, ReadingBatch, Receipt, Refusal, UnknownStream
 from cometad.errors import InputError
 from cometad.serve.live_stream import Arrivals, LiveStream
 from cometad.serve.storage.history import HistoryRows, KnownTimes, chunk
@@ -33,31 +33,34 @@ def admit(
     batch: ReadingBatch,
     stream: LiveStream,
     arrivals: Arrivals,
-    receipt: Receipt,
     received: float,
     known: Callable[[float], bool],
+    receipt: Receipt,
 ) -> Admitted:
-    """The new readings of a batch; moves `arrivals` on, and adds to the receipt what became of all readings.
+    """The new readings of a batch; moves `arrivals` on, and adds to the receipt what became of each reading.
 
     A reading is repeated if its sequence number is not above the last one, or if there is a reading of its time, which
     `known` tells. Any other reading that is not after the one before is late: it is refused, or dropped if the settings
     of the stream say so.
     """
-    if batch.sequences.count(None) == len(batch.sequences):
-        quick = _all_new(batch, stream, arrivals, received)
-        if quick is not None:
-            receipt.accepted += len(quick.ats)
-            return quick
-    return _one_by_one(batch, stream, arrivals, receipt, received, known)
+    ats = _all_new(batch, stream, arrivals, received)
+    if ats is not None:
+        admitted = Admitted(np.array(ats), batch.values, batch.times[-1])
+    else:
+        kept, ats = _one_by_one(batch, stream, arrivals, received, known, receipt)
+        admitted = Admitted(np.array(ats), batch.values[kept], batch.times[kept[-1]] if kept else None)
+    arrivals.next_seq += len(ats)
+    receipt.accepted += len(ats)
+    return admitted
 
 
-def _all_new(batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float) -> Admitted | None:
-    """Fast path: every reading has a time after the one before. None for any other batch."""
-    if arrivals.timed is False or None in batch.times:
+def _all_new(batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float) -> list[float] | None:
+    """Fast path: the times in seconds, if every reading has one after the one before. None for any other batch."""
+    if arrivals.timed is False or None in batch.times or batch.sequences.count(None) < len(batch.sequences):
         return None
     dates = copy(arrivals.dates)
     try:
-        ats: list[Any] = dates.seconds_of_many(batch.times, batch.lines)
+        ats: list[Any] = list(map(dates.seconds, batch.times, batch.lines))
     except InputError:
         return None
     before = -np.inf if arrivals.last_at is None else arrivals.last_at
@@ -66,41 +69,40 @@ def _all_new(batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, receiv
         return None
     arrivals.keep_dates(dates)
     arrivals.timed, arrivals.last_at = True, ats[-1]
-    arrivals.next_seq += len(ats)
-    return Admitted(np.array(ats), batch.values, batch.times[-1])
+    return ats
 
 
 def _one_by_one(
     batch: ReadingBatch,
     stream: LiveStream,
     arrivals: Arrivals,
-    receipt: Receipt,
     received: float,
     known: Callable[[float], bool],
-) -> Admitted:
+    receipt: Receipt,
+) -> tuple[list[int], list[float]]:
     kept, ats = list[int](), list[float]()
     for i, (time, sequence, line) in enumerate(zip(batch.times, batch.sequences, batch.lines, strict=True)):
         try:
             at = _moment(time, line, stream, arrivals, received)
             last_at, last_sequence = arrivals.last_at, arrivals.last_sequence
-            if sequence is not None and last_sequence is not None and sequence <= last_sequence:
-                arrivals.repeated += 1
-                receipt.repeated += 1
-            elif time is None or last_at is None or at > last_at:
+            is_old = sequence is not None and last_sequence is not None and sequence <= last_sequence
+            if not is_old and (time is None or last_at is None or at > last_at):
                 kept.append(i)
                 ats.append(at)
                 arrivals.last_at, arrivals.timed = at, time is not None
                 arrivals.last_sequence = last_sequence if sequence is None else sequence
-            elif at == last_at or _has(ats, at) or known(at):
+            elif is_old or at == last_at or _has(ats, at) or known(at):
                 arrivals.repeated += 1
                 receipt.repeated += 1
             else:
-                _late(stream, arrivals, receipt, f"Reading {line}: the time {time} is before that of the last reading.")
+                arrivals.late += 1
+                if stream.settings.late == "refuse":
+                    late = f"Reading {line}: the time {time} is before that of the last reading."
+                    raise InputError(f"{late} Send readings in time order.")
+                receipt.dropped += 1
         except InputError as error:
             receipt.refused.append(Refusal(line, stream.name, str(error)))
-    arrivals.next_seq += len(kept)
-    receipt.accepted += len(kept)
-    return Admitted(np.array(ats), batch.values[kept], batch.times[kept[-1]] if kept else None)
+    return kept, ats
 
 
 def _has(ats: list[float], at: float) -> bool:
@@ -130,13 +132,6 @@ def _moment(time: str | float | None, line: int, stream: LiveStream, arrivals: A
     return at
 
 
-def _late(stream: LiveStream, arrivals: Arrivals, receipt: Receipt, problem: str) -> None:
-    arrivals.late += 1
-    if stream.settings.late == "refuse":
-        raise InputError(f"{problem} Send readings in time order.")
-    receipt.dropped += 1
-
-
 class Accepted(NamedTuple):
     """Readings of a stream that are on disk and wait to be scored."""
 
@@ -158,19 +153,28 @@ class Admission:
         self.accepted: list[Accepted] = []
         self.arrivals: dict[str, tuple[LiveStream, Arrivals]] = {}
 
-    def take(self, batch: ReadingBatch, total: Receipt) -> None:
-        """Admit the readings of a stream, unless another process has it; adds to the receipt what became of them."""
-        if batch.stream in self._elsewhere:
-            total.elsewhere.append((batch, self._elsewhere[batch.stream]))
-            return
+    def take(self, batches: Sequence[ReadingBatch], position: Position | None) -> Receipt:
+        """Admit the readings of streams that no other process has; with a position, all of them or none."""
+        moving = [self._elsewhere[one.stream] for one in batches if one.stream in self._elsewhere]
+        if moving and position is not None:
+            return Receipt(elsewhere=[(one, moving[0]) for one in batches])
+        receipt = Receipt()
+        for batch in batches:
+            if batch.stream in self._elsewhere:
+                receipt.elsewhere.append((batch, self._elsewhere[batch.stream]))
+            else:
+                self._admit(batch, receipt)
+        return receipt
+
+    def _admit(self, batch: ReadingBatch, receipt: Receipt) -> None:
         stream = self._streams.get(batch.stream)
         if stream is None or batch.names != stream.layout.names:  # deleted or changed meanwhile
             reason = str(UnknownStream(batch.stream))
-            total.refused += [Refusal(line, batch.stream, reason) for line in batch.lines]
+            receipt.refused += [Refusal(line, batch.stream, reason) for line in batch.lines]
             return
         arrivals = self.after(stream)
         first = arrivals.next_seq
-        admitted = admit(batch, stream, arrivals, total, self._received, partial(self._is_known, stream.id))
+        admitted = admit(batch, stream, arrivals, self._received, partial(self._is_known, stream.id), receipt)
         if len(admitted.ats):
             rows = HistoryRows(first, admitted.ats, admitted.values)
             last = {"last_time": json.dumps(admitted.last_time), "last_sequence": arrivals.last_sequence}

@@ -14,7 +14,7 @@ from cometad.errors import CometadError, InputError
 from cometad.serve.models import DemoState, StreamSettings
 from cometad.serve.recorder import Recorder
 from cometad.serve.stored_detectors import StoredDetectors
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 NAME = "demo"
 PERIOD = 0.1  # seconds between readings
@@ -29,7 +29,7 @@ class DemoPlant:
 
     def __init__(
         self,
-        streams: Streams,
+        streams: StoredStreams,
         detectors: StoredDetectors,
         recorder: Recorder,
         put_stream: Callable[[str, StreamSettings], Any],

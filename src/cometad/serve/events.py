@@ -99,7 +99,6 @@ def fill_events(connection: Connection, streams: Mapping[int, LiveStream]) -> No
 
 
 def change_event(connection: Connection, stream_id: int, number: int, columns: dict[str, Any]) -> None:
-    """Change columns of a stored event."""
     own = (schema.events.c.stream_id == stream_id) & (schema.events.c.number == number)
     connection.execute(update(schema.events).where(own).values(columns))
 
@@ -111,7 +110,6 @@ def verdict_columns(called: str | None, at: float, learned: bool, note: str | No
 
 
 def event_of(row: Any, stream: LiveStream) -> EventSummary:
-    """The event in a row of the database."""
     return EventSummary(
         id=f"{row.stream_id}-{row.number}",
         stream=stream.name,

@@ -19,7 +19,7 @@ from cometad.errors import CometadError, ParameterError
 from cometad.fleet.fleet import Fleet
 from cometad.serve.models import StreamSettings, is_name
 from cometad.serve.stored_detectors import StoredDetectors
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 LONGEST = 80  # characters of an entity's name that are kept in a name that had to be changed
 
@@ -44,7 +44,7 @@ class FleetStreams:
     def __init__(
         self,
         folder: Path | None,
-        streams: Streams,
+        streams: StoredStreams,
         detectors: StoredDetectors,
         create: Callable[[str, StreamSettings], Any],
     ) -> None:

@@ -50,9 +50,8 @@ def follow(
             pass
     if relay.error is not None:
         raise relay.error
-    counts = [(one.readings, one.set_aside) for one in service.connections.by_name.values()]
-    readings, aside = (sum(column) for column in zip(*counts, strict=True))
-    say(f"Took {readings:,} readings; set {aside:,} messages aside.")
+    (one,) = service.connections.by_name.values()
+    say(f"Took {one.readings:,} readings; set {one.set_aside:,} messages aside.")
 
 
 class _Relay:

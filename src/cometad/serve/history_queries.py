@@ -18,7 +18,7 @@ from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 
 MOST_BYTES = 200e6  # of one export
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
@@ -26,7 +26,6 @@ ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> ScoreHistory:
-    """The scores of a stretch, thinned without losing extremes."""
     with store.read() as connection:
         rows = by_time(connection, schema.scores, stream.id, start, stop)
     cells = rows.cells.reshape(len(rows.ats), 3)
@@ -44,7 +43,7 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
 
 def events_of(
     store: Store,
-    streams: Streams,
+    streams: StoredStreams,
     stream: LiveStream | None,
     state: str | None,
     level: str | None,
@@ -71,12 +70,13 @@ def events_of(
     return [event_of(row, known[row.stream_id]) for row in rows if row.stream_id in known]
 
 
-def similar_events(connection: Connection, streams: Streams, stream: LiveStream, row: Any) -> list[Similar]:
+def similar_events(connection: Connection, stream: LiveStream, row: Any) -> list[Similar]:
     """Events of streams with the same variables that looked alike, by the angle between their profiles."""
     table = schema.events
     variables = schema.detectors.c.variables == json.dumps(list(stream.layout.names))
     detectors = set(connection.execute(select(schema.detectors.c.name).where(variables)).scalars())
-    same = {one: name for one, name, detector in streams.details() if detector in detectors}
+    streams = connection.execute(select(schema.streams.c.id, schema.streams.c.name, schema.streams.c.settings))
+    same = {row.id: row.name for row in streams if json.loads(row.settings)["detector"] in detectors}
     others = select(table).where(table.c.stream_id.in_(same), table.c.opened_at < row.opened_at)
     found = connection.execute(others.order_by(table.c.opened_at.desc()).limit(AMONG)).all()
     own = np.frombuffer(row.profile, "<f4")
@@ -106,7 +106,7 @@ def event_details(service: Service, event_id: str) -> EventDetails:
     """An event, why it is one, and which looked alike; the explanation of a closed event is kept."""
     stream, row = service.event(event_id)
     with service.store.read() as connection:
-        similar = similar_events(connection, service.streams, stream, row)
+        similar = similar_events(connection, stream, row)
     return EventDetails(
         **event_of(row, stream).model_dump(),
         explanation=keep_explanation(service.store, stream, row),
@@ -138,10 +138,8 @@ def check_size(connection: Connection, table: Table, stream_id: int, start: floa
 
 
 def _frame(rows: HistoryRows, names: list[str]) -> pl.DataFrame:
-    times = pl.Series("time", (rows.ats * 1e6).round().astype("int64")).cast(pl.Datetime("us", "UTC"))
-    cells = rows.cells.reshape(len(rows.ats), len(names))
-    frame = pl.DataFrame({name: cells[:, i] for i, name in enumerate(names)})
-    if "anomaly" in frame.columns and names == list(SCORE_COLUMNS):
+    times = pl.Series("time_utc" if "time" in names else "time", (rows.ats * 1e6).round().astype("int64"))
+    frame = pl.DataFrame(rows.cells.reshape(len(rows.ats), len(names)), schema=names, orient="row")
+    if names == list(SCORE_COLUMNS):
         frame = frame.with_columns(pl.col("anomaly").cast(pl.Int8))
-    clash = "time" in names
-    return frame.insert_column(0, times.alias("time_utc") if clash else times)
+    return frame.insert_column(0, times.cast(pl.Datetime("us", "UTC")))

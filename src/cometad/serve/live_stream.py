@@ -103,7 +103,6 @@ class LastScores:
         return self._cells[: self.count]
 
     def last(self, most: int) -> tuple[Floats, Floats]:
-        """The last times and cells, oldest first."""
         with self._lock:
             places = np.arange(max(0, self.count - min(most, RECENT)), self.count) % RECENT
             return self._ats[places], self._cells[places]
@@ -156,8 +155,6 @@ _rows = threading.Lock()  # of all streams
 
 @dataclass(eq=False)
 class LiveStream:
-    """A stream of the service."""
-
     row: StreamRow
     detector: Detector
     layout: Layout  # shared by the streams of a detector
@@ -185,17 +182,15 @@ class LiveStream:
 
     @property
     def is_scored(self) -> bool:
-        """Whether its readings are scored now, and here."""
         return self.owned and not self.row.paused
 
     def new_session(self, snapshot: bytes | None) -> Session:
-        """A session, resumed from a snapshot if there is one."""
         alerts = Alerts(**self.settings.model_dump(include=ALERTS, exclude_none=True))
         resampling = resampling_of(self.settings)
         gate = Ordered() if resampling is None else Grid(resampling, self.detector.names_)
         if snapshot is None:
             return Session(self.detector, gate, alerts)
-        return Session.resume_bytes(snapshot, self.detector, gate, alerts)
+        return Session.resume(snapshot, self.detector, gate, alerts)
 
     @property
     def period(self) -> float | None:
@@ -234,7 +229,6 @@ class LiveStream:
 
     @property
     def has_alert(self) -> bool:
-        """Whether an event that counts as an alert is open."""
         event = self.shown.open_event
         return event is not None and event.level == "alert"
 
@@ -353,12 +347,10 @@ class LiveStream:
 
 
 def resampling_of(settings: StreamSettings) -> Resampling | None:
-    """How the readings of a stream are resampled, if they are."""
     return None if settings.resample is None else parse_resampling(settings.resample)
 
 
 def seconds_of(period: str) -> float:
-    """The seconds in a period such as 500ms or 1min."""
     return parse_period(period) / 1e6
 
 
@@ -377,7 +369,6 @@ def threshold_of(settings: StreamSettings, detector: Detector) -> Budget | None:
 
 
 def check_settings(settings: StreamSettings, detector: Detector) -> None:
-    """Refuse settings that a detector cannot be used with."""
     if not detector.can_stream:
         raise ParameterError(
             f"{settings.detector!r} is a {type(detector).__name__}, which cannot score a stream. Use a Comet."
@@ -390,6 +381,5 @@ def check_settings(settings: StreamSettings, detector: Detector) -> None:
 
 
 def top_of(names: Sequence[str], scores: Floats, most: int = 3) -> Top:
-    """The variables with the highest scores."""
     order = np.argsort(-scores, kind="stable")[:most].tolist()
     return [(names[i], float(scores[i])) for i in order]

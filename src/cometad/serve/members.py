@@ -121,8 +121,6 @@ class Members:
 
 
 class SharedMembers(Members):
-    """One of several processes that share a PostgreSQL database."""
-
     def __init__(self, store: Store, streams: StoredStreams) -> None:
         self._store, self._streams = store, streams
         self.write = self._fenced_write
@@ -151,18 +149,13 @@ class SharedMembers(Members):
     def _join(self) -> None:
         with storage_errors():
             self._unlink()
-            link = self._store.engine.connect()
-            try:
-                with link.begin():
-                    values = {"name": self._name, "reads": json.dumps(sorted(self._reads))}
-                    row = insert(schema.members).values(**values, seen=_NOW)
-                    (found,) = link.execute(row).inserted_primary_key or (0,)
-                    link.execute(text("SELECT pg_advisory_lock(:locks, :id)"), {"locks": LOCKS, "id": found})
-            except BaseException:
-                link.invalidate()
-                link.close()
-                raise
-            self._link, self.id = link, int(found)
+            self._link = self._store.engine.connect()
+            with self._link.begin():
+                values = {"name": self._name, "reads": json.dumps(sorted(self._reads))}
+                row = insert(schema.members).values(**values, seen=_NOW)
+                (found,) = self._link.execute(row).inserted_primary_key or (0,)
+                self._link.execute(text("SELECT pg_advisory_lock(:locks, :id)"), {"locks": LOCKS, "id": found})
+            self.id = int(found)
         self._bury()
 
     def leave(self) -> None:
@@ -179,7 +172,6 @@ class SharedMembers(Members):
             self.id = None
 
     def _unlink(self) -> None:
-        """Close the session that holds the lock."""
         if self._link is not None:
             with suppress(SQLAlchemyError):
                 self._link.invalidate()  # otherwise the pool would keep the session, and the lock with it
@@ -214,7 +206,6 @@ class SharedMembers(Members):
             return link.execute(update(schema.members).where(own).values(seen=_NOW)).rowcount == 1
 
     def _bury(self) -> None:
-        """Delete the rows of dead members."""
         table = schema.members
         with self._store.write() as connection:
             found = connection.execute(select(table).where(table.c.id != (self.id or 0))).all()
@@ -266,7 +257,7 @@ class SharedMembers(Members):
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def take(self, names: Collection[str]) -> dict[str, Elsewhere]:
-        missing = set(names) - self._streams.keys()
+        missing = [name for name in names if name not in self._streams]
         elsewhere = self._take(missing) if missing else {}
         if elsewhere:  # one of the owners may have just died
             self._bury()

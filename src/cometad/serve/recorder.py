@@ -14,13 +14,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from sqlalchemy import Connection, insert, update
 
-from cometad.connect.contract import Busy, Elsewhere, Lost, Position, ReadingBatch, Receipt
+from cometad.connect.contract import Busy, Lost, Position, ReadingBatch, Receipt
 from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Accepted, Admission
 from cometad.serve.events import NOT_LEARNED, change_event, verdict_columns
@@ -31,7 +30,7 @@ from cometad.serve.regular import paced
 from cometad.serve.scorer import GivenVerdict, LiveScorer, Stored
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import StorageError, Store
-from cometad.serve.stored_streams import Streams
+from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.watching import Figures
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
@@ -44,12 +43,14 @@ T = TypeVar("T")
 _log = structlog.get_logger("cometad.serve")
 
 
-@dataclass
-class _Request:
+class _Request(NamedTuple):
     batches: Sequence[ReadingBatch]
     position: Position | None
     readings: int
     done: "Future[Receipt]"
+
+
+Waiting = TypeVar("Waiting", _Request, GivenVerdict)
 
 
 class _Round(NamedTuple):
@@ -62,11 +63,10 @@ class _Round(NamedTuple):
 
     def fail(self, error: Exception) -> None:
         """Tell everybody who waits, unless told before."""
-        waiting: list[Future[Any]] = [request.done for request in self.requests]
-        waiting += [verdict.done for verdict in self.verdicts]
-        for done in [*waiting, self.done]:
-            if not done.done():
-                done.set_exception(error)
+        waiting: list[Any] = [*self.requests, *self.verdicts, self]
+        for one in waiting:
+            if not one.done.done():
+                one.done.set_exception(error)
 
 
 class Recorder:
@@ -75,7 +75,7 @@ class Recorder:
     def __init__(
         self,
         store: Store,
-        streams: Streams,
+        streams: StoredStreams,
         members: Members,
         scorer: LiveScorer,
         outbox: Outbox,
@@ -87,7 +87,7 @@ class Recorder:
         self._verdicts: list[GivenVerdict] = []
         self._results, self._written = Stored(), _future()  # of the next round, and whether it is on disk
         self._running: _Round | None = None
-        self._waiting = 0  # readings in requests
+        self.waiting = 0  # readings in requests
         self._wake, self._gather = threading.Condition(), paced(GATHER)
         self._committing = threading.Lock()
         self._closed = self._stopping = self._urgent = False
@@ -106,7 +106,6 @@ class Recorder:
                 self._wake.wait()
 
     def stop(self) -> None:
-        """Store what there is and end the thread."""
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
@@ -126,11 +125,11 @@ class Recorder:
         if readings > MOST_WAITING:
             raise InputError(f"These are {readings:,} readings. Send at most {MOST_WAITING:,} at once.")
         with self._wake:
-            if self._closed or self._waiting + readings + self._scorer.unscored > MOST_WAITING:
+            if self._closed or self.waiting + readings + self._scorer.unscored > MOST_WAITING:
                 raise Busy
             request = _Request(batches, position, readings, _future())
             self._requests.append(request)
-            self._waiting += readings
+            self.waiting += readings
             self._wake.notify_all()
         return request.done
 
@@ -159,11 +158,6 @@ class Recorder:
             self._urgent |= bool(stored.tried)  # a person waits
             if first or self._urgent:
                 self._wake.notify_all()
-
-    @property
-    def waiting(self) -> int:
-        """Readings that wait to be stored."""
-        return self._waiting
 
     def flush(self, stream: LiveStream | None = None) -> None:
         """Return once all results of the scorer, or those of a stream, are on disk.
@@ -196,15 +190,17 @@ class Recorder:
     def _run(self) -> None:
         while (found := self._next_round()) is not None:
             begun = time.monotonic()
-            try:
-                with self._committing:
+            with self._committing:
+                try:
                     self._scorer.put(self._stored(found))
-                self.problem = None
-                found.done.set_result(None)
-            except Fenced as error:
-                self._start_over(found, error)
-            except Exception as error:  # goes to those who wait; this thread must go on
-                self._give_back(found, error)
+                    self.problem = None
+                    found.done.set_result(None)
+                except Fenced as error:
+                    self._start_over(found, error)
+                except Exception as error:  # goes to those who wait; this thread must go on
+                    self._give_back(found, error)
+            if self.problem is not None and not self._stopping:
+                time.sleep(paced(RETRY))
             self.round_seconds = time.monotonic() - begun
             with self._wake:
                 self._running = None
@@ -223,7 +219,7 @@ class Recorder:
                 readings += requests[-1].readings
             if not (requests or self._verdicts or self._results or not self._stopping):
                 return None
-            self._waiting -= readings
+            self.waiting -= readings
             self._running = _Round(requests, self._verdicts, self._results, self._written)
             self._verdicts, self._results, self._written, self._urgent = [], Stored(), _future(), False
             return self._running
@@ -232,15 +228,18 @@ class Recorder:
         """After a failed transaction: requests get the error, results are kept for the next one."""
         self.problem = str(error)
         _log.error("transaction failed", problem=str(error), exc_info=not isinstance(error, CometadError))
+        # The connection may have ended after the transaction was committed and before the answer arrived.
+        names = {batch.stream for request in failed.requests for batch in request.batches}
+        names |= {verdict.stream.name for verdict in failed.verdicts}
+        self._members.doubt([stream for name in names if (stream := self._streams.get(name)) is not None])
         failed.done.set_exception(StorageError(self.problem))
         failed.fail(error)
         with self._wake:
             if self._stopping:  # nothing more can be done: scores will be computed again from the readings
                 self._results = Stored()
-                return
-            failed.results.add(self._results)
-            self._results = failed.results
-        time.sleep(paced(RETRY))
+            else:
+                failed.results.add(self._results)
+                self._results = failed.results
 
     def _start_over(self, fenced: _Round, error: Fenced) -> None:
         """After others took this process for dead: whatever it knows is out of date, and requests are tried again."""
@@ -253,30 +252,21 @@ class Recorder:
             if not self._stopping:
                 fenced.requests.clear()
                 self._requests.extendleft(reversed(again))
-                self._waiting += sum(request.readings for request in again)
+                self.waiting += sum(request.readings for request in again)
         fenced.fail(error)
 
     # -- one transaction --------------------------------------------------------------------------------------------
 
     def _stored(self, found: _Round) -> Sequence[Accepted | GivenVerdict]:
         """Store a round and acknowledge its requests; returns what waits to be scored."""
-        try:
-            return self._commit(found)
-        except Fenced:
-            raise
-        except Exception:  # raised again
-            # The connection may have ended after the transaction was committed and before the answer arrived.
-            names = {batch.stream for request in found.requests for batch in request.batches}
-            known = [stream for name in names if (stream := self._streams.get(name)) is not None]
-            self._members.doubt([*known, *(verdict.stream for verdict in found.verdicts)])
-            raise
-
-    def _commit(self, found: _Round) -> Sequence[Accepted | GivenVerdict]:
-        requests, verdicts = self._still_read(found.requests), self._still_owned(found.verdicts)
-        elsewhere = self._take_streams(requests)
+        requests = _valid(found.requests, self._lost_part)
+        verdicts = _valid(found.verdicts, _moved)
+        wanted = {batch.stream for request in requests for batch in request.batches}
+        missing = [name for name in wanted if name not in self._streams]
+        elsewhere = self._members.take(missing) if missing else {}
         with self._members.write() as connection:
             admission = Admission(connection, self._streams, elsewhere)
-            receipts = [_taken(request, elsewhere, admission) for request in requests]
+            receipts = [admission.take(request.batches, request.position) for request in requests]
             if admission.chunks:
                 connection.execute(insert(schema.readings), admission.chunks)
             given = [_stored_verdict(connection, verdict, admission) for verdict in verdicts]
@@ -296,32 +286,11 @@ class Recorder:
             self._outbox.wake(False)
         return [*admission.accepted, *(verdict for verdict in given if verdict is not None)]
 
-    def _take_streams(self, requests: list[_Request]) -> dict[str, Elsewhere]:
-        """Take the streams of requests that nobody has; returns those of other processes."""
-        names = {batch.stream for request in requests for batch in request.batches}
-        missing = names - self._streams.keys()
-        return self._members.take(missing) if missing else {}
-
-    def _still_read(self, requests: list[_Request]) -> list[_Request]:
-        """The requests without those from a part of a source that another process reads now."""
-        found = []
-        for request in requests:
-            at = request.position
-            if at is None or at.part is None or self._members.holds(at.connection, at.part):
-                found.append(request)
-            else:
-                request.done.set_exception(Lost(f"Another process reads part {at.part} of {at.connection} now."))
-        return found
-
-    def _still_owned(self, verdicts: list[GivenVerdict]) -> list[GivenVerdict]:
-        """The verdicts without those on streams that this process has left meanwhile."""
-        found = []
-        for verdict in verdicts:
-            if verdict.stream.owned or verdict.is_late:
-                found.append(verdict)
-            else:
-                verdict.done.set_exception(Moved(verdict.stream.name))
-        return found
+    def _lost_part(self, request: _Request) -> Lost | None:
+        at = request.position
+        if at is None or at.part is None or self._members.holds(at.connection, at.part):
+            return None
+        return Lost(f"Another process reads part {at.part} of {at.connection} now.")
 
     def _write_results(self, connection: Connection, stored: Stored) -> bool:
         """Store results and the messages about their events; returns whether there are any messages."""
@@ -344,15 +313,20 @@ def _future() -> "Future[Any]":
     return found
 
 
-def _taken(request: _Request, elsewhere: dict[str, Elsewhere], admission: Admission) -> Receipt:
-    """Admit the readings of a request: with a position, all of it or nothing."""
-    moving = [elsewhere[batch.stream] for batch in request.batches if batch.stream in elsewhere] if elsewhere else []
-    if moving and request.position is not None:
-        return Receipt(elsewhere=[(batch, moving[0]) for batch in request.batches])
-    total = Receipt()
-    for batch in request.batches:
-        admission.take(batch, total)
-    return total
+def _moved(verdict: GivenVerdict) -> Moved | None:
+    return None if verdict.stream.owned or verdict.is_late else Moved(verdict.stream.name)
+
+
+def _valid(waiting: list[Waiting], problem_of: Callable[[Waiting], Lost | None]) -> list[Waiting]:
+    """Those without a problem; the others are told theirs."""
+    found = []
+    for one in waiting:
+        problem = problem_of(one)
+        if problem is None:
+            found.append(one)
+        else:
+            one.done.set_exception(problem)
+    return found
 
 
 def _stored_verdict(connection: Connection, verdict: GivenVerdict, admission: Admission) -> GivenVerdict | None:
@@ -381,12 +355,10 @@ def _change_stream(connection: Connection, stream_id: int, **columns: Any) -> No
 
 
 def _reached(requests: list[_Request], receipts: list[Receipt]) -> list[dict[str, Any]]:
-    """How far each source was read."""
     taken = [one.position for one, receipt in zip(requests, receipts, strict=True) if not receipt.elsewhere]
     newest = {position.name: position.content for position in taken if position is not None}
     return [{"connection": name, "position": json.dumps(content)} for name, content in newest.items()]
 
 
 def _newest(rows: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
-    """The last row for each stream and key."""
     return list({tuple(row[key] for key in ("stream_id", *keys)): row for row in rows}.values())

@@ -32,7 +32,6 @@ class RegularWork:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, once its step is done."""
         self.ended.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import structlog
@@ -30,6 +31,9 @@ from cometad.serve.regular import paced
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, after, by_number, chunk, next_number
 from cometad.serve.storage.store import StorageError, Store
+
+if TYPE_CHECKING:
+    from cometad.serve.recorder import Recorder
 
 SNAPSHOT_EVERY = 1000  # readings of a stream: as many are scored again after a crash, at most
 RETRY = 5.0  # seconds until a session is opened again that the database did not give
@@ -57,7 +61,6 @@ class Stored:
             getattr(self, name).extend(rows)
 
     def has(self, stream: LiveStream | None) -> bool:
-        """Whether it has anything of a stream, or of any."""
         return any(stream is None or row["stream_id"] == stream.id for rows in vars(self).values() for row in rows)
 
 
@@ -79,8 +82,6 @@ class GivenVerdict(NamedTuple):
 
 
 class FreshScores(NamedTuple):
-    """New scores of a stream, for those who listen."""
-
     stream: LiveStream
     first: int  # step of the first score
     ats: Floats  # (time,)
@@ -103,27 +104,21 @@ class LiveScorer:
         # When the oldest waiting readings of a stream were accepted: of those in the queue, and of those being scored.
         self._queued: dict[int, float] = {}
         self._taken: dict[int, float] = {}
-        self._unscored = 0
+        self.unscored = 0  # readings
         self._wake = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="cometad-scorer", daemon=True)
 
-    def start(self, keep: Callable[[LiveStream, Stored], None], flush: Callable[[LiveStream], None]) -> None:
-        """Start the thread; `keep` takes results to store, `flush` returns once those of a stream are on disk."""
-        self._keep, self._flush = keep, flush
+    def start(self, recorder: "Recorder") -> None:
+        """Start the thread; the recorder stores the results."""
+        self._recorder = recorder
         self._thread.start()
 
     def stop(self) -> None:
-        """Score what waits and end the thread."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
         self._thread.join()
-
-    @property
-    def unscored(self) -> int:
-        """Readings that wait to be scored."""
-        return self._unscored
 
     def lag(self, stream: LiveStream) -> float | None:
         """Seconds that the oldest unscored reading of a stream has waited; None if none waits."""
@@ -135,7 +130,7 @@ class LiveScorer:
         with self._wake:
             for one in work:
                 if isinstance(one, Accepted):
-                    self._unscored += len(one.rows.ats)
+                    self.unscored += len(one.rows.ats)
                     self._queued.setdefault(one.stream.id, one.since)
                 self._work.append(one)
             self._wake.notify()
@@ -166,10 +161,10 @@ class LiveScorer:
                 self._taken, self._queued = self._queued, {}
             for one in _grouped(work):
                 if isinstance(one, Accepted):
-                    self._score_guarded(one)
+                    self._guarded(one.stream, partial(self._score_new, one), _reason)
                     self._taken.pop(one.stream.id, None)
                     with self._wake:
-                        self._unscored -= len(one.rows.ats)
+                        self.unscored -= len(one.rows.ats)
                 elif isinstance(one, GivenVerdict):
                     self._give(one)
                 else:
@@ -177,47 +172,44 @@ class LiveScorer:
 
     # -- one stream -------------------------------------------------------------------------------------------------
 
-    def _score_guarded(self, work: Accepted) -> None:
-        stream, scoring = work.stream, work.stream.scoring
-        if not stream.is_scored:  # whoever takes it next scores what is stored
-            return
+    def _guarded(self, stream: LiveStream, action: Callable[[], None], reason: Callable[[Exception], str]) -> bool:
+        """Do something with a stream: a failure pauses it and never stops another. False if the database is away."""
+        if not stream.is_scored:  # another process may have it already, and scores what is stored
+            return True
         try:
-            self.open(stream)
-            if work.rows.stop > scoring.scored_seq:
-                self._score(stream, work.rows.part(scoring.scored_seq), work.since)
-        except StorageError as error:  # its next reading opens the session again, and what waits is scored then
-            scoring.session = None
+            action()
+        except StorageError as error:  # the stream is well, and its next reading opens it again
+            stream.scoring.session = None
             _log.error("stream not opened", stream=stream.name, problem=str(error))
-        except Exception as error:  # one bad stream never stops another
-            self.pause(stream, _reason(error))
+            return False
+        except Exception as error:
+            self.pause(stream, reason(error))
             _log.exception("stream paused", stream=stream.name)
+        return True
+
+    def _score_new(self, work: Accepted) -> None:
+        self.open(work.stream)
+        scored = work.stream.scoring.scored_seq
+        if work.rows.stop > scored:
+            self._score(work.stream, work.rows.part(scored), work.since)
 
     def open_later(self, stream: LiveStream) -> "Future[None]":
         """Open the session of a stream, after the work before; a failure pauses it."""
 
-        def open_guarded() -> None:
-            if not stream.is_scored:  # another process may have it already, and scores it
-                return
-            try:
-                self.open(stream)
-            except StorageError as error:  # the stream is well, and its next reading opens it, too
-                _log.error("stream not opened", stream=stream.name, problem=str(error))
-                stream.scoring.session = None
+        def open_now() -> None:
+            if not self._guarded(stream, partial(self.open, stream), "Its state cannot be restored: {}".format):
                 later = threading.Timer(paced(RETRY), self.open_later, [stream])
                 later.daemon = True
                 later.start()
-            except Exception as error:  # one bad stream never stops another
-                self.pause(stream, f"Its state cannot be restored: {error}")
-                _log.exception("stream paused", stream=stream.name)
 
-        return self.do(open_guarded)
+        return self.do(open_now)
 
     def open(self, stream: LiveStream) -> None:
         """Open the session of a stream: its snapshot, then the readings since."""
         scoring, row = stream.scoring, stream.row
         if scoring.session is not None:
             return
-        self._flush(stream)  # else scores that are on their way would be taken for missing
+        self._recorder.flush(stream)  # else scores that are on their way would be taken for missing
         with self._store.read() as connection:
             own = schema.snapshots.c.stream_id == stream.id
             saved = connection.execute(select(schema.snapshots).where(own)).one_or_none()
@@ -257,10 +249,9 @@ class LiveScorer:
         if scoring.snapshot_due <= 0:
             stored.snapshots.append(_snapshot(stream))
         if stored:
-            self._keep(stream, stored)
+            self._recorder.keep(stream, stored)
 
     def _result(self, stream: LiveStream, timed: Timed, stored: Stored, since: float | None) -> None:
-        """Add new scores to what is stored, and tell those who listen."""
         scored, scoring = timed.scored, stream.scoring
         first, count = stream.row.first_step + scored.start, len(scored)
         new = max(scoring.stored_step - first, 0)  # the rest was stored before a crash
@@ -321,7 +312,7 @@ class LiveScorer:
             learned, note = self._tried(verdict, stored)
             outcome = {"taught": None if called is None else learned, "note": note}
             stored.tried.append({"stream_id": stream.id, "number": verdict.number, **outcome})
-            self._keep(stream, stored)
+            self._recorder.keep(stream, stored)
             known = stream.scoring.open_event
             if known is not None and known.number == verdict.number:
                 said = {"verdict": called, "verdict_at": None if called is None else verdict.at}
@@ -334,7 +325,6 @@ class LiveScorer:
             _log.exception("stream paused", stream=stream.name)
 
     def _tried(self, verdict: GivenVerdict, stored: Stored) -> tuple[bool, str | None]:
-        """Apply a verdict if that is possible now; returns whether it learned, else why not."""
         stream = verdict.stream
         if not stream.owned:
             stream.scoring.session = None  # it does not know the verdict, unlike the database
@@ -349,10 +339,9 @@ class LiveScorer:
         return tried
 
     def pause(self, stream: LiveStream, reason: str) -> None:
-        """Stop scoring a stream; its readings are stored and wait."""
         stream.change(paused=True, reason=reason)
         stream.scoring.session = None
-        self._keep(stream, Stored(paused=[{"stream_id": stream.id, "reason": reason}]))
+        self._recorder.keep(stream, Stored(paused=[{"stream_id": stream.id, "reason": reason}]))
         self._tell_state(stream)
 
     def save(self, streams: Iterable[LiveStream]) -> None:
@@ -361,7 +350,7 @@ class LiveScorer:
             scoring = stream.scoring
             if stream.owned and scoring.session is not None and scoring.snapshot_due < SNAPSHOT_EVERY:
                 try:
-                    self._keep(stream, Stored(snapshots=[_snapshot(stream)]))
+                    self._recorder.keep(stream, Stored(snapshots=[_snapshot(stream)]))
                 except Exception:  # its readings since the last snapshot are scored again
                     _log.exception("snapshot not saved", stream=stream.name)
 

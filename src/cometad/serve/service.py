@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,7 +35,7 @@ from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
 from cometad.serve.stored_streams import StoredStreams
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
-from cometad.serve.watching import Figures, Listeners
+from cometad.serve.watching import Figures, Listeners, service_gauges
 
 # Tables with rows of a stream, deleted with it.
 OWNED = (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts, schema.deliveries)
@@ -55,7 +54,7 @@ class Service:
         self.tokens = Tokens(self.store, needed=not settings.is_local)
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
-        self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
+        self.detectors = StoredDetectors(self.store, settings, self._lock)
         self.streams = StoredStreams(self.store, self.detectors)
         shared = None if self.store.is_sqlite else SharedMembers(self.store, self.streams)
         self.members = shared or Members(self.store)
@@ -72,7 +71,7 @@ class Service:
         self.watchers = self.scorer.watchers
         self.watchers += [self.figures.scored, self.listeners.scored]
         self.watchers += [copies.add for copies in self.notifications.copies]
-        self.figures.watch(self._gauges, self._streams_shown)
+        self.figures.watch(lambda: service_gauges(self._gauges(), self._streams_shown()))
         self.ready = self._started = False
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -86,7 +85,7 @@ class Service:
         if self.sharing is None:  # else those whose readings arrive
             self.streams.add(self.streams.load())
         self.recorder.start()
-        self.scorer.start(self.recorder.keep, self.recorder.flush)
+        self.scorer.start(self.recorder)
         self._started = True
         for stream in list(self.streams.values()):
             self.scorer.open_later(stream)
@@ -148,12 +147,10 @@ class Service:
         }
 
     def _streams_shown(self) -> list[LiveStream]:
-        """The streams with figures of their own: none if there are too many."""
         streams = list(self.streams.values())
         return streams if len(streams) <= self.settings.max_stream_series else []
 
     def _connection_changed(self, connection: Connection) -> None:
-        """Show the state of a source at the streams it feeds."""
         for name in connection.streams:
             self.streams.sources[name] = connection
             stream = self.streams.get(name)
@@ -202,10 +199,6 @@ class Service:
         if self.sharing is not None:
             await asyncio.to_thread(self.sharing.leave_part, connection, part, streams)
 
-    def _used(self) -> Counter[str]:
-        """How many streams use each detector."""
-        return Counter(detector for _, _, detector in self.streams.details())
-
     # -- streams ----------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -225,7 +218,6 @@ class Service:
                 self.sharing.release([name])
 
     def stream(self, name: str) -> LiveStream:
-        """A stream, wherever it is scored."""
         found = self.streams.find(name)
         if found is None:
             raise UnknownStream(name)
@@ -288,31 +280,30 @@ class Service:
 
     def _start_anew(self, known: LiveStream, settings: StreamSettings, detector: Detector, layout: Layout) -> None:
         """Store and take other settings: numbers before those of now belong to the earlier ones."""
+        table, now = schema.events, time.time()
+        own = table.c.stream_id == known.id
         with self._writing(known) as connection:
-            own = schema.events.c.stream_id == known.id
-            newest = connection.execute(select(func.max(schema.events.c.number)).where(own)).scalar()
-            first = {
+            newest = connection.execute(select(func.max(table.c.number)).where(own)).scalar()
+            change: dict[str, Any] = {
                 "first_step": max(next_number(connection, schema.scores, known.id), known.row.first_step),
                 "first_seq": next_number(connection, schema.readings, known.id),
                 "first_event": max(newest or 0, known.row.first_event),
+                "paused": False,
+                "reason": None,
             }
-            values: dict[str, Any] = {"settings": settings.model_dump_json(), "paused": False, "reason": None, **first}
-            own = schema.streams.c.id == known.id
-            connection.execute(update(schema.streams).where(own).values(values))
+            values = {"settings": settings.model_dump_json(), **change}
+            connection.execute(update(schema.streams).where(schema.streams.c.id == known.id).values(values))
             connection.execute(delete(schema.snapshots).where(schema.snapshots.c.stream_id == known.id))
-            open_now = (schema.events.c.stream_id == known.id) & schema.events.c.closed_at.is_(None)
-            events = connection.execute(select(schema.events).where(open_now)).mappings().all()
-            now = time.time()
-            connection.execute(update(schema.events).where(open_now).values(closed_at=now))
+            events = connection.execute(select(table).where(own, table.c.closed_at.is_(None))).mappings().all()
+            connection.execute(update(table).where(own, table.c.closed_at.is_(None)).values(closed_at=now))
             self.notifications.outbox.write(connection, [{**event, "closed_at": now} for event in events])
         self.notifications.outbox.wake(False)
         known.detector, known.layout = detector, layout
-        known.change(settings=settings, paused=False, reason=None, lost_detector=False, **first)
+        known.change(settings=settings, lost_detector=False, **change)
         known.scoring.session, known.scoring.open_event = None, None
         known.publish()
 
     def delete_stream(self, name: str) -> None:
-        """Delete a stream with everything it has."""
         with self._lock, self._own(name) as stream:
 
             def delete_rows() -> None:
@@ -376,7 +367,6 @@ class Service:
             self.recorder.flush(stream)
 
     def event(self, event_id: str) -> tuple[LiveStream, Any]:
-        """An event as its stream and its row."""
         table = schema.events
         stream_id, _, number = event_id.partition("-")
         row = self.store.row(select(table).where(table.c.stream_id == int(stream_id), table.c.number == int(number)))

@@ -1,5 +1,6 @@
 """Moves streams between processes that share a database: releases them, and finishes those of dead processes."""
 
+import math
 import time
 from collections.abc import Collection, Iterable
 from functools import partial
@@ -22,6 +23,11 @@ class StreamSharing(RegularWork):
         self._orphans: dict[str, float] = {}  # when a stream was found without a process
         # Not the heartbeat thread: this one waits for the scorer, and a process without heartbeat is declared dead.
         super().__init__("sharing", paced(TICK), self.finish_orphans)
+
+    def start(self) -> None:
+        if self._members.alone:  # after a crash, nobody else could take them
+            self._orphans = dict.fromkeys(self._members.orphans(), -math.inf)
+        super().start()
 
     def take(self, name: str) -> None:
         """Take a stream; raises `Elsewhere` if another process has it."""
@@ -50,7 +56,6 @@ class StreamSharing(RegularWork):
         return [stream for stream in streams if stream.owned]
 
     def leave_part(self, connection: str, part: int, names: Collection[str]) -> None:
-        """Release a part of a source and the streams it feeds."""
         self.release(names)
         self._recorder.exclusive(partial(self._members.leave_part, connection, part))
 
@@ -59,9 +64,9 @@ class StreamSharing(RegularWork):
 
         The same for streams whose release failed in this process.
         """
-        now, left_for = time.monotonic(), 0.0 if self._members.alone else LEFT_FOR
+        now = time.monotonic()
         self._orphans = {name: self._orphans.get(name, now) for name in self._members.orphans()}
-        due = [name for name, since in self._orphans.items() if now - since >= left_for]
+        due = [name for name, since in self._orphans.items() if now - since >= LEFT_FOR]
         if due:
             self._recorder.exclusive(partial(self._members.take, due))
         mine = [stream for name in due if (stream := self._streams.get(name)) is not None]

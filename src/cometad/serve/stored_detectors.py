@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -105,12 +105,10 @@ class _Fit:
 
 
 class StoredDetectors:
-    """Detectors by name. `used` counts the streams of each; `lock` keeps them apart from changes of streams."""
+    """Detectors by name; `lock` keeps their changes apart from those of streams."""
 
-    def __init__(
-        self, store: Store, settings: Settings, lock: threading.RLock, used: Callable[[], Counter[str]]
-    ) -> None:
-        self._store, self._most, self._lock, self._used = store, settings.max_detectors, lock, used
+    def __init__(self, store: Store, settings: Settings, lock: threading.RLock) -> None:
+        self._store, self._most, self._lock = store, settings.max_detectors, lock
         self._open: dict[str, _Opened] = {}
         # Not `lock`: the recorder opens detectors between transactions, and others wait for it with `lock` held.
         self._opening = threading.Lock()
@@ -246,6 +244,12 @@ class StoredDetectors:
                 fit.cancel()
             self._store.change(delete(schema.detectors).where(schema.detectors.c.name == name))
             self._forget(name)
+
+    def _used(self) -> Counter[str]:
+        """How many streams use each."""
+        return Counter(
+            json.loads(row.settings)["detector"] for row in self._store.rows(select(schema.streams.c.settings))
+        )
 
     def _check_unused(self, name: str, advice: str) -> None:
         streams = self._used()[name]

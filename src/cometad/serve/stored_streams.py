@@ -24,7 +24,7 @@ from cometad.serve.events import fill_events
 from cometad.serve.live_stream import Arrivals, LastScores, LiveStream, StreamRow
 from cometad.serve.models import StreamSettings
 from cometad.serve.storage import schema
-from cometad.serve.storage.store import Store
+from cometad.serve.storage.store import StorageError, Store
 from cometad.serve.stored_detectors import StoredDetectors
 
 MOST_RELEASED = 1000  # streams kept in memory in case nobody else takes them
@@ -72,13 +72,12 @@ class StoredStreams(dict[str, LiveStream]):
         stream = self._released.get(row.id)
         if stream is None or (row.owner is None and row.epoch == stream.row.epoch):
             return stream
-        del self._released[row.id]
+        self._released.pop(row.id, None)
         return None
 
     # -- as they are stored -----------------------------------------------------------------------------------------
 
     def find(self, name: str) -> LiveStream | None:
-        """A stream, wherever it is scored."""
         found = self.get(name)
         unknown = self._store.is_sqlite or time.monotonic() - self._unknown.get(name, -UNKNOWN_FOR) < UNKNOWN_FOR
         return self.stored(name) if found is None and not unknown else found
@@ -94,7 +93,6 @@ class StoredStreams(dict[str, LiveStream]):
         return found
 
     def all(self) -> list[LiveStream]:
-        """All streams, wherever they are scored."""
         mine = list(self.values())
         return mine if self._store.is_sqlite else mine + self.load(schema.streams.c.id.not_in([one.id for one in mine]))
 
@@ -105,12 +103,6 @@ class StoredStreams(dict[str, LiveStream]):
         if missing and not self._store.is_sqlite:
             found += self.load(schema.streams.c.id.in_(missing))
         return {stream.id: stream for stream in found}
-
-    def details(self) -> list[tuple[int, str, str]]:
-        """The id, the name and the detector of each stream."""
-        table = schema.streams
-        rows = self._store.rows(select(table.c.id, table.c.name, table.c.settings))
-        return [(row.id, row.name, json.loads(row.settings)["detector"]) for row in rows]
 
     def load(self, which: ColumnElement[bool] = true()) -> list[LiveStream]:
         """Streams as they are stored, with what their next readings are compared with.
@@ -126,6 +118,8 @@ class StoredStreams(dict[str, LiveStream]):
         settings = StreamSettings.model_validate_json(text)
         try:
             return settings, *self._detectors.for_stream(settings), None
+        except StorageError:  # the detector is well
+            raise
         except CometadError as error:
             layout = self._detectors.stored_layout(settings.detector)
             return settings, Comet(), layout, f"Its detector cannot be used: {error}"

@@ -78,7 +78,6 @@ class Upkeep(RegularWork):
                         join_chunks(connection, table, stream_id, self._before(connection, table, stream_id))
 
     def _grown(self, table: Table, least: int) -> list[int]:
-        """The streams with that many more rows since their chunks were joined."""
         grown = []
         for stream in list(self._streams.values()):
             rows = stream.arrivals.next_seq if table is schema.readings else stream.scoring.stored_step

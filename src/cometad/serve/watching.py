@@ -82,13 +82,9 @@ class Figures:
         for change, _ in scores.events:
             self.count("events", change)
 
-    def watch_deliveries(self, counts: Callable[[], dict[tuple[str, str], int]]) -> None:
-        """Also show how many messages wait for each receiver, or were given up."""
-        self._registry.register(_Collector(lambda: _delivery_gauges(counts())))
-
-    def watch(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:
-        """Also show gauges of the service and of its streams, as they are when the page is asked for."""
-        self._registry.register(_Collector(lambda: _gauges(read(), list(streams()))))
+    def watch(self, gauges: Callable[[], Iterator[GaugeMetricFamily]]) -> None:
+        """Also show gauges, as they are when the page is asked for."""
+        self._registry.register(_Collector(gauges))
 
     def page(self) -> bytes:
         return generate_latest(self._registry)
@@ -98,7 +94,7 @@ class _Collector(NamedTuple):
     collect: Callable[[], Iterator[GaugeMetricFamily]]
 
 
-def _gauges(service: dict[str, float], streams: Collection[LiveStream]) -> Iterator[GaugeMetricFamily]:
+def service_gauges(service: dict[str, float], streams: Collection[LiveStream]) -> Iterator[GaugeMetricFamily]:
     for name, value in service.items():
         yield GaugeMetricFamily(f"cometad_{name}", GAUGES[name], value)
     for name, (meaning, value_of) in STREAM_GAUGES.items():
@@ -106,7 +102,8 @@ def _gauges(service: dict[str, float], streams: Collection[LiveStream]) -> Itera
         yield _labeled(name, meaning, "stream", [(label, value) for label, value in found if value is not None])
 
 
-def _delivery_gauges(counts: dict[tuple[str, str], int]) -> Iterator[GaugeMetricFamily]:
+def delivery_gauges(counts: dict[tuple[str, str], int]) -> Iterator[GaugeMetricFamily]:
+    """How many messages wait for each receiver, or were given up."""
     for state, meaning in DELIVERY_GAUGES.items():
         found = [(receiver, count) for (receiver, own), count in counts.items() if own == state]
         yield _labeled(f"cometad_deliveries_{state}", meaning, "receiver", found)

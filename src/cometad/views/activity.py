@@ -27,7 +27,7 @@ class FittedActivity(WindowView):
     def __init__(self, view: "Activity", usual: Floats) -> None:
         self.usual, self.span, self.context = usual, view.length, view.length - 1
         self.width = len(usual)
-        self.write = partial(_compare, usual, view.length)
+        self.write = partial(_distances, usual, view.length)
 
 
 @register("Activity")
@@ -63,7 +63,7 @@ class Activity(SavedView):
 
 
 @fused
-def _compare(
+def _distances(
     usual: Floats, length: int, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int
 ) -> None:
     """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""

@@ -10,11 +10,11 @@ from cometad.arrays import Array, Flags, Floats
 from cometad.network.network import Network
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import PatchScores, Scorer
-from cometad.network.state import restored_network, to_arrays
+from cometad.network.state import restored_network, weights
 from cometad.network.training import INITIALIZATIONS, Objective, Training, fit_network, new_network
 from cometad.parameters import check, choice, device, integer, number, require, strategy
 from cometad.registry import register
-from cometad.saving import taken
+from cometad.saving import Declared, Table, array, taken
 from cometad.views.view import windows_of
 
 WINDOWS = 4_000  # at most, to train on
@@ -91,8 +91,13 @@ class NetworkView:
         return Network(variables, *sizes)
 
 
-class FittedNetworkView:
+class FittedNetworkView(Declared):
     """A trained network, and the errors of the patches that end at each time step."""
+
+    saved: ClassVar[Table] = {
+        "variables": array("width", 1, dtype=np.int64, pack=np.atleast_1d),
+        "network": weights("network"),
+    }
 
     def __init__(self, network: Network, sizes: tuple[int, ...], device: str) -> None:
         self.network, self._sizes, self.span, self.context = network, sizes, max(sizes), max(sizes) - 1
@@ -120,6 +125,3 @@ class FittedNetworkView:
                 out[len(out) - count :] += ends / len(self._sizes)
         out[: max(self.context - first, 0)] = np.nan  # too little context
         return out
-
-    def state(self) -> Mapping[str, Array]:
-        return {"variables": np.array([self.width]), **to_arrays(self.network)}

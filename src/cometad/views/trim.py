@@ -47,7 +47,7 @@ def find_misfits(found: CrossFitted, views: Sequence[View], names: Sequence[str]
     voters = np.flatnonzero([_varies(column) for column in found.rows.T])
     voters = voters if len(voters) else np.arange(len(names))
     usual = _usual(found.sample)
-    marked = outliers(_smoothed(_scores(found, usual, voters)), found.usable)
+    marked = outliers(_smoothed(_misfit_scores(found, usual, voters)), found.usable)
     if marked.sum() > MOST * found.usable.sum():
         return []
     described = []
@@ -66,7 +66,7 @@ def _misfits(found: CrossFitted, fold: Fold, usual: Floats, start: int, stop: in
     return misfits
 
 
-def _scores(found: CrossFitted, usual: Floats, voters: Integers) -> Floats:
+def _misfit_scores(found: CrossFitted, usual: Floats, voters: Integers) -> Floats:
     """The misfit (time,) of each step: the mean over views, then the power mean over the variables `voters`."""
 
     def score(fold: Fold, start: int, stop: int) -> Floats:

@@ -32,7 +32,6 @@ def discrepancy(left: Tensor, right: Tensor) -> Tensor:
 
 
 def symmetric_discrepancy(left: Tensor, right: Tensor) -> Tensor:
-    """The KL divergence in both directions, summed: (window, time)."""
     return discrepancy(left, right) + discrepancy(right, left)
 
 
@@ -57,8 +56,6 @@ class AnomalyAttention(nn.Module):
 
 
 class AnomalyLayer(nn.Module):
-    """Anomaly attention and a feed-forward network, each with a residual connection and post-normalization."""
-
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.attention = AnomalyAttention(dim, heads)
@@ -69,7 +66,6 @@ class AnomalyLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Associations]:
-        """The output of the layer, and its associations."""
         attended, associations = self.attention(x)
         x = self.after_attention(x + self.dropout(attended))
         return self.after_feed(x + self.feed(x)), associations
@@ -96,7 +92,6 @@ class Transformer(WindowNetwork):
         self.norm, self.output = nn.LayerNorm(dim), nn.Linear(dim, variables)
 
     def forward(self, windows: Tensor) -> TransformerOutput:
-        """Reconstruct windows (window, time, variable)."""
         x = self.embedding(windows.transpose(1, 2)).transpose(1, 2) + self.positions
         layers = []
         for layer in self.layers:

@@ -45,8 +45,6 @@ class Attended(NamedTuple):
 
 
 class MaskedAttention(nn.Module):
-    """Attention between channels, restricted by a mask."""
-
     def __init__(self, dim: int, heads: int, head_dim: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
@@ -54,7 +52,6 @@ class MaskedAttention(nn.Module):
         self.out = nn.Sequential(nn.Linear(heads * head_dim, dim), nn.Dropout(dropout))
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Attended:
-        """Let each channel attend to the channels that its mask admits."""
         query, key, value = (in_heads(layer(tokens), self.heads) for layer in (self.query, self.key, self.value))
         products = query @ key.transpose(2, 3)  # (patch, head, channel, channel)
         open_ = mask[:, None]
@@ -66,8 +63,6 @@ class MaskedAttention(nn.Module):
 
 
 class ChannelLayer(nn.Module):
-    """Masked attention and a feed-forward network, each with pre-normalization and a residual connection."""
-
     def __init__(self, sizes: "Catch") -> None:
         super().__init__()
         dim, feed_dim, drop = sizes.channel_dim, sizes.feed_dim, nn.Dropout(sizes.dropout)
@@ -76,7 +71,6 @@ class ChannelLayer(nn.Module):
         self.feed = nn.Sequential(nn.Linear(dim, feed_dim), nn.GELU(), drop, nn.Linear(feed_dim, dim), drop)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Attended:
-        """The output tokens and the cosines of this layer."""
         attended, cosine = self.attention(self.before_attention(tokens), mask)
         tokens = tokens + attended
         return Attended(tokens + self.feed(self.before_feed(tokens)), cosine)
@@ -92,8 +86,6 @@ def mask_loss(cosine: Tensor, mask: Tensor) -> Tensor:
 
 
 class FlattenHead(nn.Module):
-    """Maps all patches of a channel to its frequencies: three residual layers and a linear one."""
-
     def __init__(self, size: int, frequencies: int, dropout: float) -> None:
         super().__init__()
         self.residual = nn.ModuleList(nn.Linear(size, size) for _ in range(3))
@@ -138,7 +130,6 @@ class FrequencyPatches(WindowNetwork):
         self.register_buffer("cover", _cover(sizes.window, self.score_patch), persistent=False)
 
     def forward(self, windows: Tensor) -> CatchOutput:
-        """Reconstruct windows (window, time, variable)."""
         center = windows.mean(dim=1, keepdim=True)
         unit = (windows.var(dim=1, keepdim=True, unbiased=False) + 1e-5).sqrt()
         spectrum = torch.fft.fft(((windows - center) / unit).transpose(1, 2))  # (window, channel, frequency)
@@ -167,7 +158,6 @@ class FrequencyPatches(WindowNetwork):
         return torch.complex(real, imaginary)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The errors in time and in frequency, and the mask loss."""
         output: CatchOutput = self(windows)
         return (
             functional.mse_loss(output.windows, windows)
@@ -176,7 +166,6 @@ class FrequencyPatches(WindowNetwork):
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """The mask has a lower learning rate and fewer updates than the rest."""
         mask = list(self.mask.parameters())
         rest = [parameter for name, parameter in self.named_parameters() if not name.startswith("mask.")]
         return [

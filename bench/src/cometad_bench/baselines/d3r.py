@@ -74,34 +74,27 @@ class TokenAttention(nn.Module):
         return output
 
     def forward(self, x: Tensor) -> Tensor:
-        """Self-attention over tokens (window, token, size)."""
         return self.apply_weights(torch.softmax(self.logits(x), dim=-1), x)
 
 
 class Feed(nn.Module):
-    """A feed-forward network with a residual connection and post-normalization."""
-
     def __init__(self, dim: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(dim, feed_dim), nn.GELU(), nn.Linear(feed_dim, dim))
         self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (window, time, dim) to the same shape."""
         fed: Tensor = self.norm(x + self.dropout(self.layers(x)))
         return fed
 
 
 class Temporal(nn.Module):
-    """Attention between time steps."""
-
     def __init__(self, dim: int, heads: int, feed_dim: int, dropout: float, *, token: int | None = None) -> None:
         super().__init__()
         self.attention, self.norm = TokenAttention(token or dim, dim, heads), nn.LayerNorm(dim)
         self.feed, self.dropout = Feed(dim, feed_dim, dropout), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (window, time, dim) to the same shape."""
         fed: Tensor = self.feed(self.norm(x + self.dropout(self._attended(x))))
         return fed
 
@@ -117,8 +110,6 @@ class Spatial(Temporal):
 
 
 class SpatialTemporal(nn.Module):
-    """Temporal and spatial attention in parallel, then merged."""
-
     def __init__(self, window: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
         self.temporal = Temporal(dim, heads, feed_dim, dropout)
@@ -133,7 +124,6 @@ class SpatialTemporal(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (window, time, dim) to the same shape."""
         joined: Tensor = self.join(torch.cat([self.temporal(x), self.spatial(x)], dim=2))
         return joined
 
@@ -180,8 +170,6 @@ def _spatial_temporal(sizes: "D3r") -> nn.Sequential:
 
 
 class Embedded(nn.Module):
-    """The embeddings of values, time marks and positions that both networks start with."""
-
     positions: Tensor
 
     def __init__(self, variables: int, sizes: "D3r") -> None:
@@ -192,8 +180,6 @@ class Embedded(nn.Module):
 
 
 class Decomposition(Embedded):
-    """Finds the stable part of windows from their values and time marks."""
-
     def __init__(self, variables: int, sizes: "D3r") -> None:
         super().__init__(variables, sizes)
         self.data_blocks = _spatial_temporal(sizes)
@@ -202,7 +188,6 @@ class Decomposition(Embedded):
         self.steps = nn.ModuleList(Decompose(variables, *shape, dropout) for dropout in _dropouts(sizes))
 
     def forward(self, windows: Tensor, marks: Tensor) -> Tensor:
-        """The stable part (window, time, variable)."""
         data = self.data_blocks(self.data(windows) + self.position_norm(self.positions))
         time = self.time_blocks(self.mark_norm(self.marks(marks)))
         stable = torch.zeros_like(windows)
@@ -213,8 +198,6 @@ class Decomposition(Embedded):
 
 
 class Reconstruction(Embedded):
-    """Reconstructs windows from their noisy version and their trend, in one pass."""
-
     def __init__(self, variables: int, sizes: "D3r") -> None:
         super().__init__(variables, sizes)
         self.blocks = _spatial_temporal(sizes)
@@ -255,7 +238,6 @@ class Diffusion(WindowNetwork):
         return (functional.mse_loss(output.stable, target) + functional.mse_loss(output.windows - level, values)) / 2
 
     def score(self, windows: Tensor) -> Tensor:
-        """The squared error, averaged over variables and noise samples."""
         values, marks = windows[..., : self.variables], windows[..., self.variables :]
         outputs = self(values, marks, list(self.noise))
         errors = torch.stack([(output.windows - values) ** 2 for output in outputs])

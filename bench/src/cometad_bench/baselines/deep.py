@@ -21,13 +21,13 @@ from cometad.baselines.baseline import Baseline
 from cometad.data.network_windows import cut, learnable, training_rows, window_starts
 from cometad.errors import ParameterError
 from cometad.network.fast.torch_threads import torch_alone
-from cometad.network.loop import seeded
-from cometad.network.schedules import Converging, Halving, Schedule
+from cometad.network.loop import Epoch, seeded
+from cometad.network.schedules import Halving, Schedule
 from cometad.network.state import weights
 from cometad.progress import show_progress
 from cometad.saving import Table, arrays, require_state
 from cometad.series import Series
-from cometad_bench.baselines.loop import NoValidation, ParameterGroup, Validation, WindowSource, train
+from cometad_bench.baselines.loop import ParameterGroup, Validation, WindowSource, train
 
 # Per parameter in training: its value, its gradient, the two moments of AdamW, and the copy from the best epoch.
 BYTES_PER_PARAMETER = 5 * 4
@@ -52,7 +52,6 @@ class WindowNetwork(nn.Module, ABC):
         return self.loss(windows, epoch)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """The groups of parameters and the loss each minimizes."""
         return [ParameterGroup(list(self.parameters()), self.loss)]
 
     def after_training(self, batches: Iterator[Tensor]) -> None:
@@ -124,15 +123,17 @@ class DeepBaseline(Baseline):
             self.network_ = self._network(scaled.shape[1]).to(self.device)
             self._train(learned, held_out)
             self.network_.eval()
-            self.network_.after_training(self._batches(held_out or learned))
+            self.network_.after_training((held_out or learned).batches(self._at_once, self.device))
 
     def _train(self, learned: WindowSource, held_out: WindowSource | None) -> None:
-        network = self.network_
-        validation: Validation | NoValidation = NoValidation(should_stop=isinstance(self.schedule, Converging))
-        if held_out is not None:
-            limits = {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
-            validation = Validation(network.validation_loss, held_out, **limits)
-        with show_progress("epoch", self.verbose) as report:
+        network, limits = self.network_, {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
+        with show_progress("epoch", self.verbose) as progress:
+
+            def report(epoch: Epoch, loss: float | None) -> None:
+                validation = "" if loss is None else f", validation {loss:.4g}"
+                note = f"loss {epoch.loss:.4g}{validation}, {epoch.seconds_left:.0f} s left"
+                progress(epoch.number, epoch.of, note)
+
             train(
                 network,
                 network.parameter_groups(),
@@ -140,26 +141,42 @@ class DeepBaseline(Baseline):
                 schedule=self.schedule,
                 batch_size=self.batch_size,
                 seed=self.seed,
-                report=lambda summary: report(summary.epoch, summary.epochs, str(summary)),
+                report=report,
                 weight_decay=self.weight_decay,
-                validation=validation,
+                validation=Validation(network.validation_loss, held_out, **limits) if held_out else None,
                 at_once=self._at_once,
             )
 
     @property
     def _at_once(self) -> int:
-        return windows_at_once(int(self.window_bytes_[0]), self.device)
+        available = CUDA_SHARE * _memory(self.device) if self.device.startswith("cuda") else CPU_BYTES
+        return max(1, int(available // max(1, int(self.window_bytes_[0]))))
 
     def _measured(self, variables: int) -> int:
-        """The training memory of one window in bytes; refused if even one does not fit."""
+        """The training memory of one window in bytes; refused if that and the parameters do not fit."""
         with torch.device("meta"):  # shapes only, nothing is allocated
             network = self._network(variables)
             window = torch.zeros(1, self.window, self._feature_count(variables))
-        with Activations() as kept:
+        kept: dict[int, Tensor] = {}  # for the backward pass, without views and parameters
+
+        def keep(tensor: Tensor) -> Tensor:
+            whole = tensor if tensor._base is None else tensor._base
+            if not isinstance(whole, nn.Parameter):
+                kept[id(whole)] = whole
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             network.loss(window, 1)
-        what = f"A {type(self).__name__} on {variables} variables with a window of {self.window}"
-        check_fits(parameter_count(network), kept.bytes, self.device, what)
-        return kept.bytes
+        window_bytes = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+        parameters, total = parameter_count(network), _memory(self.device)
+        needed = parameters * BYTES_PER_PARAMETER + window_bytes
+        if needed > total:
+            raise ParameterError(
+                f"A {type(self).__name__} on {variables} variables with a window of {self.window} has {parameters:,} "
+                f"parameters and needs about {needed / 2**30:,.1f} GiB of memory, but there are only "
+                f"{total / 2**30:,.1f} GiB. Use fewer variables, a shorter window or smaller layers."
+            )
+        return window_bytes
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +184,7 @@ class DeepBaseline(Baseline):
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         features = self._features(scaled, series, training=False)
         starts = window_starts(len(features), self.window, self.window)
-        batches = self._batches(self._source(features, starts))
+        batches = self._source(features, starts).batches(self._at_once, self.device)
         with torch_alone():  # the last bit of a score depends on the number of threads
             per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
         scores = np.empty(len(features))
@@ -177,11 +194,6 @@ class DeepBaseline(Baseline):
 
     def _source(self, features: Floats32, starts: NDArray[np.int64]) -> WindowSource:
         return WindowSource(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
-
-    def _batches(self, source: WindowSource) -> Iterator[Tensor]:
-        for begin in range(0, source.count, self._at_once):
-            chosen = np.arange(begin, min(begin + self._at_once, source.count))
-            yield torch.as_tensor(source.cut(chosen), device=self.device)
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -194,48 +206,6 @@ class DeepBaseline(Baseline):
 
 def parameter_count(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
-
-
-class Activations:
-    """Counts the bytes a forward pass keeps for the backward pass. On the "meta" device this allocates nothing."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, Tensor] = {}
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._count, lambda tensor: tensor)
-
-    def __enter__(self) -> "Activations":
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hooks.__exit__()
-
-    @property
-    def bytes(self) -> int:
-        """The bytes kept so far, without views and parameters."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._kept.values())
-
-    def _count(self, tensor: Tensor) -> Tensor:
-        whole = tensor if tensor._base is None else tensor._base
-        if not isinstance(whole, nn.Parameter):
-            self._kept[id(whole)] = whole
-        return tensor
-
-
-def windows_at_once(window_bytes: int, device: str) -> int:
-    """The number of windows to process at once, at least one."""
-    available = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
-    return max(1, int(available // max(1, window_bytes)))
-
-
-def check_fits(parameters: int, activations: int, device: str, what: str) -> None:
-    """Refuse a network that needs more memory than the machine or GPU has in total."""
-    needed, total = parameters * BYTES_PER_PARAMETER + activations, _memory(device)
-    if needed > total:
-        raise ParameterError(
-            f"{what} has {parameters:,} parameters and needs about {needed / 2**30:,.1f} GiB of memory, but "
-            f"there are only {total / 2**30:,.1f} GiB. Use fewer variables, a shorter window or smaller layers."
-        )
 
 
 def _memory(device: str) -> int:

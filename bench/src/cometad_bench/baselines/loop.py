@@ -1,16 +1,15 @@
 """The training loop of the deep baselines: groups of parameters with losses of their own, and early stopping."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cometad.network.loop import EpochLog, seeded, shuffled_batches
+from cometad.network.loop import Epoch, EpochLog, seeded, shuffled_batches
 from cometad.network.schedules import Schedule
 
 Loss = Callable[[Tensor, int], Tensor]  # windows (window, time, variable) and the epoch, from 1 -> a scalar
@@ -22,6 +21,10 @@ class WindowSource:
 
     count: int
     cut: Callable[[NDArray[np.int64]], NDArray[np.float32] | Tensor]  # indices (window,) -> (window, time, variable)
+
+    def batches(self, size: int, device: torch.device | str) -> Iterator[Tensor]:
+        for begin in range(0, self.count, size):
+            yield torch.as_tensor(self.cut(np.arange(begin, min(begin + size, self.count))), device=device)
 
 
 @dataclass(frozen=True)
@@ -37,31 +40,6 @@ class ParameterGroup:
     steps_per_epoch: int | None = None  # None: one step per batch
 
 
-class EpochSummary(NamedTuple):
-    epoch: int  # passes over the data so far
-    epochs: int  # passes in total
-    loss: float  # mean over the batches of the epoch
-    validation: float | None
-    seconds_left: float
-
-    def __str__(self) -> str:
-        validation = "" if self.validation is None else f", validation {self.validation:.4g}"
-        return f"loss {self.loss:.4g}{validation}, {self.seconds_left:.0f} s left"
-
-
-class NoValidation:
-    """No early stopping, and the final network is kept: trains to the end of the schedule, or to its least steps."""
-
-    def __init__(self, should_stop: bool = False) -> None:
-        self.should_stop = should_stop
-
-    def after_epoch(self, network: nn.Module) -> float | None:
-        return None
-
-    def restore_best(self, network: nn.Module) -> None:
-        """Leave the network as it is."""
-
-
 class Validation:
     """Early stopping: keeps the network of the epoch with the lowest loss on held-out windows."""
 
@@ -73,7 +51,6 @@ class Validation:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the loss has not improved for more epochs than the patience allows."""
         return self._epochs_since_best > self._patience
 
     def after_epoch(self, network: nn.Module) -> float | None:
@@ -96,10 +73,8 @@ class Validation:
         network.eval()
         total = 0.0
         with seeded(self._seed, device):  # a loss that draws noise must draw the same noise in every epoch
-            for begin in range(0, count, self._at_once):
-                chosen = np.arange(begin, min(begin + self._at_once, count))
-                windows = torch.as_tensor(self._source.cut(chosen), device=device)
-                total += float(self._loss(windows, self._epoch)) * len(chosen) / count
+            for windows in self._source.batches(self._at_once, device):
+                total += float(self._loss(windows, self._epoch)) * len(windows) / count
         network.train()
         return total
 
@@ -112,18 +87,18 @@ def train(
     schedule: Schedule,
     batch_size: int,
     seed: int,
-    report: Callable[[EpochSummary], object],
+    report: Callable[[Epoch, float | None], object],
     weight_decay: float = 0.0,
-    validation: Validation | NoValidation | None = None,
+    validation: Validation | None = None,
     at_once: int | None = None,
 ) -> None:
-    """Train with AdamW on batches that are reshuffled in every epoch; calls `report` after each one.
+    """Train with AdamW on batches that are reshuffled in every epoch; `report` gets each one with its validation loss.
 
-    With `at_once`, a batch is processed that many windows at a time and the gradients are summed: the same step in less
+    Without `validation`, training runs to the end of the schedule, or to its least steps if it has such a number. With
+    `at_once`, a batch is processed that many windows at a time and the gradients are summed: the same step in less
     memory.
     """
-    validation = validation or NoValidation()
-    device = _device(network)
+    device, least = _device(network), getattr(schedule, "least", None)
     batches = math.ceil(source.count / batch_size)
     steps = schedule.steps(batches)
     trainers = [_GroupTrainer(network, group, weight_decay, batches) for group in groups]
@@ -136,11 +111,13 @@ def train(
         if losses[0] is not None:
             log.losses.append(losses[0])
         if (step + 1) % batches == 0 or step + 1 == steps:
-            epoch, loss = log.end_epoch(step + 1), validation.after_epoch(network)
-            report(EpochSummary(epoch.number, epoch.of, epoch.loss, loss, epoch.seconds_left))
-            if validation.should_stop and step + 1 >= getattr(schedule, "least", 0):
+            epoch = log.end_epoch(step + 1)
+            report(epoch, validation.after_epoch(network) if validation else None)
+            should_stop = validation.should_stop if validation else least is not None
+            if should_stop and step + 1 >= (least or 0):
                 break
-    validation.restore_best(network)
+    if validation:
+        validation.restore_best(network)
 
 
 class _GroupTrainer:
@@ -151,7 +128,6 @@ class _GroupTrainer:
         self._batches = batches
 
     def step(self, windows: Tensor, step: int, rate: float, at_once: int) -> Tensor | None:
-        """Take one optimizer step and return the loss before it, or None if this group skips the batch."""
         if (step + 1) % self._every:
             return None
         for group in self._optimizer.param_groups:

@@ -51,7 +51,6 @@ class EncoderDecoder(WindowNetwork):
 
     @torch.no_grad()
     def after_training(self, batches: Iterator[Tensor]) -> None:
-        """Fit a normal distribution to the absolute errors (variable,) of time steps."""
         errors = torch.cat([(self(windows) - windows).abs().flatten(0, 1).double() for windows in batches])
         covariance = torch.cov(errors.T).reshape(self.precision.shape)
         ridge = RIDGE * covariance.diagonal().mean() + 1e-12
@@ -59,7 +58,6 @@ class EncoderDecoder(WindowNetwork):
         self.precision.copy_(torch.linalg.inv(covariance + ridge * torch.eye(len(covariance)).to(covariance)))
 
     def score(self, windows: Tensor) -> Tensor:
-        """The squared Mahalanobis distance of the errors at each time step."""
         errors = (self(windows) - windows).abs().double() - self.center
         return torch.einsum("wtf,fg,wtg->wt", errors, self.precision, errors)
 

@@ -78,7 +78,6 @@ class Usad(DeepBaseline):
 
 
 def _layers(*sizes: int) -> list[nn.Module]:
-    """Linear layers of the given sizes, with a ReLU between them."""
     layers: list[nn.Module] = []
     for size, following in pairwise(sizes):
         layers += [nn.Linear(size, following), nn.ReLU()]

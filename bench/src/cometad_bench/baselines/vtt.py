@@ -58,19 +58,15 @@ class WideAttention(nn.Module):
 
 
 class DualAttention(nn.Module):
-    """Attention over the variables of a time step, and over the time steps of a variable."""
-
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.variables, self.times = WideAttention(dim, heads, dropout), WideAttention(dim, heads, dropout)
 
     def over_variables(self, x: Tensor) -> Tensor:
-        """Maps (window, time, variable, dim) to the same shape."""
         attended: Tensor = self.variables(x)
         return attended
 
     def over_time(self, x: Tensor) -> Tensor:
-        """Maps (window, time, variable, dim) to the same shape."""
         attended: Tensor = self.times(x.transpose(1, 2)).transpose(1, 2)
         return attended
 
@@ -83,7 +79,6 @@ class Parallel(DualAttention):
         self.norm, self.mix = nn.LayerNorm(dim), nn.Linear(2 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (window, time, variable, dim) to the same shape."""
         normed = self.norm(x)
         mixed: Tensor = self.mix(torch.cat([self.over_variables(normed), self.over_time(normed)], dim=-1))
         return x + mixed
@@ -102,7 +97,6 @@ class Serial(DualAttention):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (window, time, variable, dim) to the same shape."""
         x = x + self.over_variables(self.norms[0](x))
         over_time = self.over_time(self.norms[1](x))
         value, gate = self.inner(self.norms[2](over_time)).chunk(2, dim=-1)
@@ -114,8 +108,6 @@ BLOCKS: dict[str, type[Parallel] | type[Serial]] = {"parallel": Parallel, "seria
 
 
 class VariableTemporal(WindowNetwork):
-    """A stem, attention layers, and a linear output from all variables of a time step."""
-
     def __init__(self, variables: int, sizes: "Vtt") -> None:
         super().__init__()
         block = BLOCKS[sizes.attention]

@@ -80,30 +80,23 @@ class SensorTable:
     def columns_but(self, *others: str) -> tuple[str, ...]:
         return tuple(name for name in self.columns if name not in others and not name.startswith(UNNAMED))
 
-    def numbers(self, names: tuple[str, ...]) -> Floats:
-        """These columns as numbers (row, column), with NaN for missing values."""
+    def numbers(self, names: tuple[str, ...], *, filled: bool = False) -> Floats:
+        """These columns as numbers (row, column), with NaN for missing values, or imputed: forward, then backward."""
         import polars as pl
 
         frame = self._collect(names, pl.col(names).cast(pl.Float64), "not numbers")
         values = np.empty(frame.shape)
         for i, name in enumerate(names):
             # Dropped from the frame, so that memory never holds the whole table twice.
-            values[:, i] = frame.drop_in_place(name).fill_null(float("nan")).to_numpy()
-        return values
-
-    def filled(self, names: tuple[str, ...]) -> Floats:
-        """These columns as numbers (row, column), with missing values imputed: forward fill, then backward fill."""
-        values = self.numbers(names)
-        for i, name in enumerate(names):
-            missing = np.isnan(values[:, i])
-            if missing.all():
+            column = frame.drop_in_place(name)
+            if filled and column.null_count() == len(column):
                 raise InputError(f"Column {name!r} of '{self.path}' is empty. Download the file again.")
-            if missing.any():
-                values[:, i] = values[_last_present(missing), i]
+            if filled:
+                column = column.fill_null(strategy="forward").fill_null(strategy="backward")
+            values[:, i] = column.fill_null(float("nan")).to_numpy()
         return values
 
     def flags(self, name: str, spellings: Mapping[str, bool]) -> NDArray[np.bool_]:
-        """A column of labels as flags, by their spellings; spaces are ignored."""
         import polars as pl
 
         column = self._collect((name,), pl.col(name).str.replace_all(r"\s", ""), "not text")[name]
@@ -133,14 +126,11 @@ class SensorTable:
 
 def _in_folder(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[PurePosixPath, bytes]]:
     for path in itertools.chain.from_iterable(sorted(folder.glob(pattern)) for pattern in patterns):
-        yield PurePosixPath(path.relative_to(folder).as_posix()), _content(path)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Cannot read '{path}': {error.strerror or error}. Check its permissions.") from error
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"Cannot read '{path}': {error.strerror or error}. Check its permissions.") from error
+        yield PurePosixPath(path.relative_to(folder).as_posix()), content
 
 
 def _in_archive(archive: Path, patterns: tuple[str, ...]) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -159,12 +149,6 @@ def _in_archive(archive: Path, patterns: tuple[str, ...]) -> Iterator[tuple[Pure
         ) from error
     except OSError as error:
         raise InputError(f"Cannot read '{archive}': {error.strerror or error}. Check its permissions.") from error
-
-
-def _last_present(missing: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each row, the last row up to it that is not missing, or else the first one after it."""
-    rows = np.where(missing, -1, np.arange(len(missing)))
-    return np.maximum(np.maximum.accumulate(rows), np.argmin(missing))
 
 
 def _fits(path: PurePosixPath, patterns: tuple[str, ...]) -> bool:

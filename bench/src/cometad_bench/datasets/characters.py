@@ -154,7 +154,6 @@ CHARACTERS: dict[str, Callable[[int, int, np.random.Generator], _Moves]] = {
 
 
 def _sensors(name: str, values: Floats, rng: np.random.Generator) -> _Moves:
-    """A course of sensors in engineering units."""
     variables = values.shape[1]
     scaled = rng.uniform(-50, 50, size=variables) + values * 10 ** rng.uniform(-1, 2, size=variables)
     return _Moves(scaled, tuple(f"{name}_{i + 1}" for i in range(variables)), np.zeros(variables, np.bool_))
@@ -175,7 +174,6 @@ def _switching(rows: int, count: int, rng: np.random.Generator) -> NDArray[np.in
 
 
 def _ramped(signal: Floats, width: int) -> Floats:
-    """The mean (time,) of the last `width` values."""
     padded = np.concatenate([np.full(width - 1, signal[0]), signal])
     return np.convolve(padded, np.full(width, 1 / width), mode="valid")
 
@@ -209,41 +207,29 @@ class _TestPart(NamedTuple):
         return np.asarray(found[np.argsort(distance)[int(unlike * (len(starts) - 1))]])
 
 
-def _constant(steps: int, variables: int, rng: np.random.Generator) -> Floats:
-    """A spike or an offset."""
-    return np.ones((1, 1))
-
-
-def _burst(steps: int, variables: int, rng: np.random.Generator) -> Floats:
-    """Independent noise."""
-    return rng.standard_normal((steps, variables))
-
-
-def _swing(steps: int, variables: int, rng: np.random.Generator) -> Floats:
-    """An oscillation faster than any normal one."""
-    return np.asarray(np.cos(2 * np.pi * np.arange(steps)[:, None] / rng.uniform(5, 9) + 0.1))
-
-
-def _ramp(steps: int, variables: int, rng: np.random.Generator) -> Floats:
-    """A slow departure, until the sensor is repaired."""
-    return np.linspace(0, 1, steps)[:, None]
-
-
 class _CharacterFault(NamedTuple):
     lengths: tuple[int, int]  # minimum and maximum time steps
     sizes: tuple[float, float] = (0.0, 0.0)  # of what is added, in movements; those of noise have no sign
-    course: Callable[[int, int, np.random.Generator], Floats] | None = None  # of what is added: (time, variable)
+    # What is added (time, variable), from its shape, or something that can be broadcast to it.
+    course: Callable[[int, int, np.random.Generator], Floats] | None = None
 
 
 CHARACTER_FAULTS: dict[str, _CharacterFault] = {
-    "spike": _CharacterFault((1, 3), (5.0, 8.0), _constant),
-    "level": _CharacterFault((60, 200), (2.0, 3.5), _constant),
+    "spike": _CharacterFault((1, 3), (5.0, 8.0), lambda steps, variables, rng: np.ones((1, 1))),
+    "level": _CharacterFault((60, 200), (2.0, 3.5), lambda steps, variables, rng: np.ones((1, 1))),
     "stuck": _CharacterFault((100, 200)),  # the last reading is repeated: a counter stops
-    "noise": _CharacterFault((60, 150), (1.5, 2.5), _burst),
-    "shape": _CharacterFault((60, 120), (1.2, 2.0), _swing),
+    "noise": _CharacterFault(
+        (60, 150), (1.5, 2.5), lambda steps, variables, rng: rng.standard_normal((steps, variables))
+    ),
+    "shape": _CharacterFault(  # an oscillation faster than any normal one
+        (60, 120),
+        (1.2, 2.0),
+        lambda steps, variables, rng: np.cos(2 * np.pi * np.arange(steps)[:, None] / rng.uniform(5, 9) + 0.1),
+    ),
     # Readings from another time: normal on their own, but out of sync with the other variables.
     "correlation": _CharacterFault((100, 200)),
-    "ramp": _CharacterFault((200, 320), (3.0, 5.0), _ramp),
+    # A slow departure, until the sensor is repaired.
+    "ramp": _CharacterFault((200, 320), (3.0, 5.0), lambda steps, variables, rng: np.linspace(0, 1, steps)[:, None]),
 }
 
 
@@ -276,7 +262,6 @@ def _plant_faults(part: _TestPart, faults_per_kind: int) -> tuple[Fault, ...]:
 
 
 def _choose(kind: str, first: int, last: int, part: _TestPart) -> tuple[slice, list[int]]:
-    """The interval and the variables of a fault within a slot."""
     rng, lengths = part.rng, CHARACTER_FAULTS[kind].lengths
     candidates = np.arange(len(part.course.names))
     if kind == "correlation":  # a counter of constant rate is in sync at any time

@@ -108,8 +108,6 @@ def controlled_series(
 
 
 class _Units(NamedTuple):
-    """The scale of each variable in the reference."""
-
     mean: Floats  # (variable,)
     spread: Floats  # (variable,) standard deviation
     varying: NDArray[np.int64]  # indices of the variables that are not constant
@@ -168,11 +166,6 @@ class Drift(NamedTuple):
     at_once: bool = False
 
 
-def _none(readings: Floats, strength: Floats, rng: Generator) -> Floats:
-    """No drift."""
-    return np.zeros_like(readings)
-
-
 def _offset(readings: Floats, strength: Floats, rng: Generator) -> Floats:
     """Levels shift by `strength` standard deviations, some up and some down."""
     return np.asarray(strength * rng.choice([-1.0, 1.0], size=readings.shape[1]))
@@ -208,7 +201,7 @@ def _replacement(readings: Floats, strength: Floats, rng: Generator) -> Floats:
 
 
 DRIFTS: dict[str, Drift] = {
-    "none": Drift(_none),
+    "none": Drift(lambda readings, strength, rng: np.zeros_like(readings)),
     "offset": Drift(_offset),
     "gain": Drift(_gain),
     "variance": Drift(_variance),
@@ -242,19 +235,14 @@ class FaultKind(NamedTuple):
     length: int  # time steps
 
 
-def _spike(readings: Floats, spread: Floats, rng: Generator) -> Floats:
-    """Readings are off by 6 standard deviations."""
-    return np.asarray(readings + 6 * spread * rng.choice([-1.0, 1.0], size=len(spread)))
+def _off_by(size: float) -> Callable[[Floats, Floats, Generator], Floats]:
+    """Readings are off by some standard deviations, up or down."""
+    return lambda readings, spread, rng: readings + size * spread * rng.choice([-1.0, 1.0], size=len(spread))
 
 
 def _stuck(readings: Floats, spread: Floats, rng: Generator) -> Floats:
     """The last normal reading is repeated."""
     return np.tile(readings[0], (len(readings), 1))
-
-
-def _level(readings: Floats, spread: Floats, rng: Generator) -> Floats:
-    """Readings are off by 3 standard deviations."""
-    return np.asarray(readings + 3 * spread * rng.choice([-1.0, 1.0], size=len(spread)))
 
 
 def _noise(readings: Floats, spread: Floats, rng: Generator) -> Floats:
@@ -263,9 +251,9 @@ def _noise(readings: Floats, spread: Floats, rng: Generator) -> Floats:
 
 
 FAULTS: dict[str, FaultKind] = {
-    "spike": FaultKind(_spike, 2),
+    "spike": FaultKind(_off_by(6), 2),
     "stuck": FaultKind(_stuck, 40),
-    "level": FaultKind(_level, 30),
+    "level": FaultKind(_off_by(3), 30),
     "noise": FaultKind(_noise, 30),
 }
 

@@ -8,20 +8,19 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cometad.arrays import Array, Floats
 from cometad.datasets.dataset import Cause, Dataset, concatenate
 from cometad.errors import InputError, unknown
 from cometad_bench.datasets.archive import SensorTable, members, npy_array, text_numbers
-from cometad_bench.datasets.stored import StoredDataset
-from cometad_bench.datasets.tsb_ad import FILES, read_tsb_ad_m, stored_tsb_ad_m
+from cometad_bench.datasets.stored import StoredDataset, opened
+from cometad_bench.datasets.tsb_ad import FILES, read_tsb_ad_m
 
 Content = TypeVar("Content")
 
@@ -44,16 +43,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class DatasetReader:
-    """How to read a dataset, where its files are, and its published size."""
-
-    read: Callable[[str, Path], Iterable[Dataset]]  # name, folder or archive -> its entities, sorted by name
+    read: Callable[[str, Path], Iterable[Dataset | StoredDataset]]  # name, folder or archive -> entities by name
     folder: str  # in the data folder
     mark: str  # pattern of a file that only this dataset has
     published: Counts
     how_to_get: str  # one sentence for users who do not have the files
     archive: str | None = None  # in the data folder
     period: int = MINUTE  # seconds between two readings, as published
-    stored: Callable[[str, Path], list[StoredDataset]] | None = None  # the same entities, if they may stay on disk
 
 
 @dataclass(frozen=True)
@@ -92,14 +88,17 @@ def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
     ...     find_data_dir(folder) == Path(folder)
     True
     """
-    given = data_dir or os.environ.get("COMETAD_DATA") or None  # an empty variable means none
-    if given is None and SHARED.is_dir():
-        return SHARED
+    given = _named(data_dir)
     if given is None:
         raise InputError("No data folder found.", advice="no data folder")
-    if not Path(given).is_dir():
+    if not given.is_dir():
         raise InputError(f"The data folder '{given}' does not exist. Pass the folder with the datasets.")
-    return Path(given)
+    return given
+
+
+def _named(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    given = data_dir or os.environ.get("COMETAD_DATA")  # an empty variable means none
+    return Path(given) if given else SHARED if SHARED.is_dir() else None
 
 
 def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
@@ -112,8 +111,8 @@ def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
     False
     """
     reader = _reader(name)
-    no_folder = data_dir is None and not os.environ.get("COMETAD_DATA") and not SHARED.is_dir()
-    return Status(name, None if no_folder else _locate(reader, find_data_dir(data_dir)), reader.how_to_get)
+    location = None if _named(data_dir) is None else _locate(reader, find_data_dir(data_dir))
+    return Status(name, location, reader.how_to_get)
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Dataset]:
@@ -126,16 +125,19 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Data
     cometad.errors.ParameterError: Unknown dataset 'PMS'. Did you mean PSM?
     Available: ASD, MSL, PSM, SKAB, SMAP, SMD, SWaT, TSB-AD-M, WADI.
     """
-    return list(_entities(name, data_dir))
+    return list(map(opened, entities(name, data_dir)))
 
 
-def entities(name: str, data_dir: str | os.PathLike[str] | None = None) -> Sequence[Dataset] | Sequence[StoredDataset]:
+def entities(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Dataset | StoredDataset]:
     """The same entities as `load`, but those of a large collection stay on disk until they are `opened`."""
-    reader = _reader(name)
-    if reader.stored is None:
-        return load(name, data_dir)
-    location = _location(name, data_dir)
-    return reader.stored(name, location) or _no_entity(name, location)
+    reader, folder = _reader(name), find_data_dir(data_dir)
+    location = _locate(reader, folder)
+    if location is None:
+        raise InputError(f"The files of {name} are not in '{folder}'. {reader.how_to_get}")
+    found = list(reader.read(name, location))
+    if not found:
+        raise InputError(f"'{location}' contains no entity of {name}. {reader.how_to_get}")
+    return found
 
 
 def load_concatenated(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
@@ -145,7 +147,7 @@ def load_concatenated(name: str, data_dir: str | os.PathLike[str] | None = None)
 
 def check(name: str, data_dir: str | os.PathLike[str] | None = None) -> Check:
     """Compare the counts in the files of a dataset with the published ones."""
-    return Check(name, counts(_entities(name, data_dir)), READERS[name].published)
+    return Check(name, counts(map(opened, entities(name, data_dir))), READERS[name].published)
 
 
 def period(name: str) -> int:
@@ -178,27 +180,6 @@ def _reader(name: str) -> DatasetReader:
     return READERS[name]
 
 
-def _location(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    reader, folder = _reader(name), find_data_dir(data_dir)
-    location = _locate(reader, folder)
-    if location is None:
-        raise InputError(f"The files of {name} are not in '{folder}'. {reader.how_to_get}")
-    return location
-
-
-def _entities(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[Dataset]:
-    location = _location(name, data_dir)
-    entity = None
-    for entity in READERS[name].read(name, location):
-        yield entity
-    if entity is None:
-        _no_entity(name, location)
-
-
-def _no_entity(name: str, location: Path) -> NoReturn:
-    raise InputError(f"'{location}' contains no entity of {name}. {READERS[name].how_to_get}")
-
-
 def _locate(reader: DatasetReader, data_dir: Path) -> Path | None:
     for folder in (data_dir / reader.folder, data_dir):
         if any(folder.glob(reader.mark)):
@@ -210,7 +191,7 @@ def _locate(reader: DatasetReader, data_dir: Path) -> Path | None:
 # --- datasets with one file per entity or part: SMAP, MSL, SMD, ASD, SKAB ---------------------------------------------
 
 
-def _read_nasa(name: str, location: Path) -> list[Dataset]:
+def _read_nasa(name: str, location: Path) -> Iterator[Dataset]:
     """SMAP or MSL: one dataset per channel of that spacecraft in labeled_anomalies.csv.
 
     Files: {train,test}/<channel>.npy and labeled_anomalies.csv; arrays without a row in that table (T-10) are skipped.
@@ -221,17 +202,17 @@ def _read_nasa(name: str, location: Path) -> list[Dataset]:
         str(path): content for path, content in members(location, "labeled_anomalies.csv", "train/*.npy", "test/*.npy")
     }
     ranges = _labeled_ranges(_required(files, "labeled_anomalies.csv", location), name)
-
-    def channel(entity: str) -> Dataset:
+    for entity in sorted(ranges):
         paths = (f"{part}/{entity}.npy" for part in ("train", "test"))
         train, test = (npy_array(_required(files, path, location), path, axes=2) for path in paths)
+        labels = np.zeros(len(test), dtype=np.bool_)
+        for start, stop in ranges[entity]:
+            labels[start:stop] = True
         names = ("telemetry", *(f"command{i}" for i in range(1, train.shape[1])))
-        return Dataset(name, entity, _floats(train), _floats(test), _marked(ranges[entity], len(test)), names)
-
-    return [channel(entity) for entity in sorted(ranges)]
+        yield Dataset(name, entity, _floats(train), _floats(test), labels, names)
 
 
-def _read_smd(name: str, location: Path) -> list[Dataset]:
+def _read_smd(name: str, location: Path) -> Iterator[Dataset]:
     """SMD: one dataset per machine, with the variables that cause each anomaly.
 
     Files: {train,test,test_label,interpretation_label}/<machine>.txt, comma-separated without a header. Labels: 1 is
@@ -246,34 +227,25 @@ def _read_smd(name: str, location: Path) -> list[Dataset]:
             causes[path.stem] = _causes(content, str(path))
         else:
             numbers[str(path)] = text_numbers(content, str(path))
-
-    def machine(entity: str) -> Dataset:
+    for entity in sorted({PurePosixPath(path).stem for path in numbers}):
         train, test, labels = (_required(numbers, f"{part}/{entity}.txt", location) for part in parts)
-        return Dataset(name, entity, train, test, labels[:, 0] > 0, _numbered(train), causes=causes.get(entity))
-
-    return [machine(entity) for entity in sorted({PurePosixPath(path).stem for path in numbers})]
+        yield Dataset(name, entity, train, test, labels[:, 0] > 0, _numbered(train), causes=causes.get(entity))
 
 
-def _read_asd(name: str, location: Path) -> list[Dataset]:
+def _read_asd(name: str, location: Path) -> Iterator[Dataset]:
     """ASD: one dataset per server.
 
     Files: <server>/{train,test,test_label}.npy. Labels: 1 is anomalous. No missing values; the data is already scaled
     to [0, 1].
     """
     files = {str(path): content for path, content in members(location, "*/*.npy")}
-
-    def server(entity: str) -> Dataset:
-        def part(file: str, axes: int) -> Array:
-            path = f"{entity}/{file}.npy"
-            return npy_array(_required(files, path, location), path, axes)
-
-        train, test, labels = part("train", axes=2), part("test", axes=2), part("test_label", axes=1)
-        return Dataset(name, entity, _floats(train), _floats(test), labels > 0, _numbered(train))
-
-    return [server(entity) for entity in sorted({PurePosixPath(path).parts[0] for path in files})]
+    for entity in sorted({PurePosixPath(path).parts[0] for path in files}):
+        parts = {f"{entity}/train.npy": 2, f"{entity}/test.npy": 2, f"{entity}/test_label.npy": 1}
+        train, test, labels = (npy_array(_required(files, path, location), path, axes) for path, axes in parts.items())
+        yield Dataset(name, entity, _floats(train), _floats(test), labels > 0, _numbered(train))
 
 
-def _read_skab(name: str, location: Path) -> list[Dataset]:
+def _read_skab(name: str, location: Path) -> Iterator[Dataset]:
     """SKAB: one dataset per experiment of a water-circulation testbed, named by folder and file (valve1/0).
 
     Files: data/{valve1,valve2,other}/<number>.csv, separated by semicolons, with a header; the anomaly-free run is not
@@ -283,9 +255,7 @@ def _read_skab(name: str, location: Path) -> list[Dataset]:
     other/2 have anomalies.
     """
     files = {f"{path.parent.name}/{path.stem}": (path, content) for path, content in members(location, *SKAB_FILES)}
-
-    def experiment(entity: str) -> Dataset:
-        path, content = files[entity]
+    for entity, (path, content) in sorted(files.items()):
         header, _, body = content.partition(b"\n")
         columns = header.decode(errors="replace").strip().split(";")
         if any(other not in columns for other in SKAB_OTHERS) or columns[0] != "datetime":
@@ -295,9 +265,7 @@ def _read_skab(name: str, location: Path) -> list[Dataset]:
         names = tuple(column for column in columns if column not in SKAB_OTHERS)
         values = np.column_stack([table[column] for column in names])
         train, test, labels = values[:SKAB_TRAIN], values[SKAB_TRAIN:], table["anomaly"][SKAB_TRAIN:] > 0
-        return Dataset(name, entity, _floats(train), _floats(test), labels, names)
-
-    return [experiment(entity) for entity in sorted(files)]
+        yield Dataset(name, entity, _floats(train), _floats(test), labels, names)
 
 
 def _required(files: Mapping[str, Content], path: str, location: Path) -> Content:
@@ -315,7 +283,6 @@ def _floats(values: Array) -> Floats:
 
 
 def _labeled_ranges(table: bytes, spacecraft: str) -> dict[str, list[tuple[int, int]]]:
-    """The half-open anomalous ranges of each channel of a spacecraft."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     try:
         for row in csv.DictReader(io.StringIO(table.decode())):
@@ -325,13 +292,6 @@ def _labeled_ranges(table: bytes, spacecraft: str) -> dict[str, list[tuple[int, 
     except (KeyError, ValueError, TypeError) as error:
         raise InputError("'labeled_anomalies.csv' is not the table from telemanom. Download it again.") from error
     return ranges
-
-
-def _marked(ranges: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]:
-    labels = np.zeros(length, dtype=np.bool_)
-    for start, stop in ranges:
-        labels[start:stop] = True
-    return labels
 
 
 def _causes(content: bytes, what: str) -> tuple[Cause, ...]:
@@ -378,7 +338,7 @@ def _read_swat(name: str, location: Path) -> list[Dataset]:
     attack = SensorTable(location / "SWaT_Dataset_Attack_v0.csv", mark="Timestamp")
     names = normal.columns_but("Timestamp", "Normal/Attack")
     labels = attack.flags("Normal/Attack", {"Normal": False, "Attack": True})
-    return [Dataset(name, "all", normal.filled(names), attack.filled(names), labels, names)]
+    return [Dataset(name, "all", normal.numbers(names, filled=True), attack.numbers(names, filled=True), labels, names)]
 
 
 def _read_wadi(name: str, location: Path) -> list[Dataset]:
@@ -395,7 +355,7 @@ def _read_wadi(name: str, location: Path) -> list[Dataset]:
     attack = SensorTable(location / "WADI_attackdataLABLE.csv", mark="Row")
     names = normal.columns_but("Row", "Date", "Time", *WADI_BLANK)
     labels = attack.flags(WADI_LABEL, {"1": False, "1.0": False, "-1": True, "-1.0": True})
-    return [Dataset(name, "all", normal.filled(names), attack.filled(names), labels, names)]
+    return [Dataset(name, "all", normal.numbers(names, filled=True), attack.numbers(names, filled=True), labels, names)]
 
 
 NASA_SOURCE = "Put the folder nasa or nasa-smap-msl.tar.xz (NASA's telemanom data) into the data folder."
@@ -468,7 +428,6 @@ READERS: dict[str, DatasetReader] = {
         mark=FILES,
         published=Counts(entities=180, train=2_694_125, test=19_588_816, variables=248, anomaly_percent=4.25),
         how_to_get="Unpack https://www.thedatum.org/datasets/TSB-AD-M.zip into the data folder.",
-        stored=stored_tsb_ad_m,
     ),
     "WADI": DatasetReader(
         _read_wadi,

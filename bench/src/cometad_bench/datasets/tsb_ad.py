@@ -1,7 +1,6 @@
 """TSB-AD-M: the evaluation series of a benchmark of 200 multivariate series from 17 sources, one file each."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +20,14 @@ _ENTITY = re.compile(r"\d+_([^_]+)_id_\d+")
 _EMPTY = re.compile(rb"(?<=,)(?=[,\r\n]|\Z)|(?:(?<=\n)|\A)(?=,)")  # the place of an empty cell
 
 
-def read_tsb_ad_m(name: str, location: Path) -> Iterator[Dataset]:
-    """Yield one dataset per evaluation series of TSB-AD-M, named by its number, source and id (057_SMD_id_1).
+def read_tsb_ad_m(name: str, location: Path) -> list[StoredDataset]:
+    """The evaluation series of TSB-AD-M, each still in its file, named by its number, source and id (057_SMD_id_1).
 
     Files: NNN_SOURCE_id_K_FAMILY_tr_T_1st_F.csv, with a header; the 20 series for tuning are left out. Split: the first
     T rows train, and the test series is the whole file, training rows included, because that is what the leaderboard
     evaluates. Labels: the last column, Label, 1 is anomalous; some training rows are, too. Missing values: incomplete
     rows are dropped, before the split. Nothing is scaled, and the time between two readings is not known.
     """
-    return (_dataset(stored) for stored in stored_tsb_ad_m(name, location))
-
-
-def stored_tsb_ad_m(name: str, location: Path) -> list[StoredDataset]:
-    """The evaluation series of TSB-AD-M, each still in its file."""
     stored: dict[str, StoredDataset] = {}
     for path in sorted(location.glob(FILES)):
         parts = _parts(path)

@@ -44,7 +44,6 @@ def plot_drift(axes: Any, frame: pl.DataFrame, figure: str) -> None:
 
 
 def plot_contamination(axes: Any, frame: pl.DataFrame, figure: str) -> None:
-    """Draw one figure after the drift over the share of faults during it."""
     means = _means(frame, figure)
     for drift, line in zip(CONTAMINATED, LINES, strict=True):
         shares = [share for share in CONTAMINATIONS if (drift, share) in means]

@@ -91,7 +91,6 @@ def own_rule_table(frame: pl.DataFrame, title: str) -> ResultTable:
 
 
 def _groups(frame: pl.DataFrame, columns: Sequence[ResultColumn], by: Sequence[str]) -> tuple[Group, ...]:
-    """Return the rows of each group: means over the entities, then over the seeds."""
     joined = {column.figure: mean(column.figure) for column in columns}
     groups = []
     for (name,), part in frame.group_by(GROUP.alias("group"), maintain_order=True):

@@ -137,11 +137,14 @@ class MessageTemplate:
             raise ParameterError(
                 f"The template of the receiver {self.receiver!r} is invalid: {problem}. Correct it."
             ) from error
-        if self.json_wanted and not _is_json(text):
+        try:
+            if self.json_wanted:
+                json.loads(text)
+        except ValueError as error:
             raise ParameterError(
                 f"The template of the receiver {self.receiver!r} does not produce JSON. Write strings as "
                 "{{ message | tojson }}, or set content_type."
-            )
+            ) from error
 
     def text(self, message: EventMessage) -> str:
         """The message about an event; falls back to the default if the template fails."""
@@ -152,11 +155,3 @@ class MessageTemplate:
 
     def _rendered(self, message: EventMessage) -> str:
         return _ENVIRONMENT.from_string(self.source).render(message.content)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True

@@ -61,7 +61,6 @@ class Destination:
         return found
 
     def body_of(self, message: EventMessage) -> bytes:
-        """The body of a message: JSON, or as rendered by the template."""
         text = json.dumps(message.content) if self.template is None else self.template.text(message)
         return text.encode()
 
@@ -69,7 +68,6 @@ class Destination:
         return self.from_variable(self.secret_variable, self.name)
 
     def filled_headers(self) -> dict[str, str]:
-        """The headers, with the values of environment variables in them."""
 
         def value(match: re.Match[str]) -> str:
             return self.from_variable(match[1], self.name) or ""

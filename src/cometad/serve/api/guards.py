@@ -24,7 +24,7 @@ from cometad.serve.models import EVENT, NAME, Problem
 from cometad.serve.service import Service
 from cometad.serve.settings import is_loopback
 from cometad.serve.storage.store import StorageError
-from cometad.serve.tokens import Scope
+from cometad.serve.tokens import Scope, Tokens
 
 BEARER = "bearer "
 MOST_CLIENTS = 10_000  # remembered for their rates
@@ -164,7 +164,7 @@ def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -
     return JSONResponse({"error": sentence}, status, headers)
 
 
-def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Service:  # not in a thread, as plain functions are
     service: Service = request.app.state.service
     return service
 
@@ -178,7 +178,8 @@ EventName = Annotated[str, Path(pattern=EVENT, description="Id of the event.")]
 def scopes_of(request: Request) -> tuple[Scope, ...]:
     given = request.headers.get("authorization")
     secret = given[len(BEARER) :].strip() if given and given.lower().startswith(BEARER) else None
-    return service_of(request).tokens.scopes(secret)
+    tokens: Tokens = request.app.state.service.tokens
+    return tokens.scopes(secret)
 
 
 def may(scope: Scope) -> Any:
@@ -244,7 +245,7 @@ def moment(text: str | None, default: float) -> float:
         ) from error
 
 
-def _stretch(
+async def _stretch(
     start: Annotated[str | None, Query(alias="from", max_length=40, description=MOMENT)] = None,
     stop: Annotated[str | None, Query(alias="to", max_length=40, description=MOMENT)] = None,
 ) -> tuple[float, float]:

@@ -31,7 +31,7 @@ from cometad.serve.settings import NotifySettings, Settings, address
 from cometad.serve.storage.store import StorageError, Store
 from cometad.serve.stored_detectors import Missing
 from cometad.serve.stored_streams import StoredStreams
-from cometad.serve.watching import Figures
+from cometad.serve.watching import Figures, delivery_gauges
 
 LONGEST_WAIT = 300.0  # seconds until a failed receiver of events is retried
 LONGEST_COPY_WAIT = 30.0  # the same for scores
@@ -343,7 +343,7 @@ class Notifications:
             else:
                 self.told[one.name] = EventReceiver(one, to, figures, self.outbox)
         self._thread = LoopThread("cometad-deliveries", self._sending)
-        figures.watch_deliveries(self.outbox.counts)
+        figures.watch(lambda: delivery_gauges(self.outbox.counts()))
 
     def start(self) -> None:
         self.outbox.give_up_unknown()

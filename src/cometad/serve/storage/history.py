@@ -17,15 +17,12 @@ SMALL = 64  # chunks read at once
 
 
 class HistoryRows(NamedTuple):
-    """Consecutive rows of a table."""
-
     first: int  # number of the first row
     ats: Floats  # (row,)
     cells: Floats  # (row, column)
 
     @property
     def stop(self) -> int:
-        """One after the number of the last row."""
         return self.first + len(self.ats)
 
     def part(self, start: int, stop: int = 2**62) -> "HistoryRows":
@@ -48,7 +45,6 @@ def chunk(stream_id: int, rows: HistoryRows) -> dict[str, Any]:
 
 
 def next_number(connection: Connection, table: Table, stream_id: int) -> int:
-    """The number of the next row of a stream."""
     last = select(table.c.first + table.c.count).where(table.c.stream_id == stream_id)
     found: int | None = connection.execute(last.order_by(table.c.first.desc()).limit(1)).scalar()
     return found or 0
@@ -119,7 +115,6 @@ class KnownTimes:
         return place < len(self._ats) and bool(self._ats[place] == at)
 
     def _read(self, at: float) -> None:
-        """Read the times from `at` on."""
         self._chunks = min(2 * self._chunks, SMALL) if at > self._stop > -np.inf else 1
         # Times only grow, so the first chunk that ends at this time or later has it, if any has.
         near = (readings.c.stream_id == self._stream_id) & (readings.c.last_at >= at)

@@ -32,8 +32,6 @@ class StorageError(Unavailable):
 
 
 class Store:
-    """An open database, upgraded to the newest format."""
-
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
