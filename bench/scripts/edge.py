@@ -19,7 +19,7 @@ import numpy as np
 
 from cometad import Comet
 from cometad.export import to_onnx
-from cometad.export.agreement import StepScored, opened, run
+from cometad.export.agreement import StepScored, opened, run_steps
 from cometad_bench.datasets.characters import CHARACTERS, plant_of
 
 TRAINING = 5_000
@@ -66,7 +66,7 @@ def timed(session: object, series: np.ndarray) -> tuple[StepScored, float]:
     for begin in range(0, len(series), STRETCH):
         stretch = series[begin : begin + STRETCH]
         started = time.perf_counter()
-        parts.append(run(session, stretch, state))
+        parts.append(run_steps(session, stretch, state))
         fastest = min(fastest, (time.perf_counter() - started) / len(stretch))
         state = parts[-1].state
     *arrays, _ = (np.concatenate(each) for each in zip(*parts, strict=True))

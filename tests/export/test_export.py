@@ -18,7 +18,7 @@ from cometad.cli import main
 from cometad.data import ForwardFill
 from cometad.errors import NotFittedError, OutputError, ParameterError
 from cometad.export import to_onnx
-from cometad.export.agreement import TOLERANCE, checked, generated, opened, run
+from cometad.export.agreement import TOLERANCE, checked, generated, opened, run_steps
 from cometad.export.step import NEXT_STATE, READING, STATE
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel
@@ -78,7 +78,7 @@ def assert_same(scored, theirs, difference=1e-9):
 def test_a_file_scores_readings_as_a_stream_does(detector, file):
     assert set(detector.trends_.kinds.values()) == {"grows", "wanders"}
     scored = detector.stream().update_many(today())
-    assert_same(scored, run(opened(file.read_bytes()), today()))
+    assert_same(scored, run_steps(opened(file.read_bytes()), today()))
     assert 0 < scored.flags.sum() < 200
 
 
@@ -99,7 +99,7 @@ def test_any_detector_that_can_be_exported_scores_the_same(width, seed, views, p
     assume(detector.threshold_ > 1e-9)  # one view alone may explain everything: then scores are only rounding
     fresh = np.concatenate([values[300:], 3 * values[:100], values[:50]])
     exported = detector_bytes(detector)
-    assert_same(detector.stream().update_many(fresh), run(opened(exported), fresh))
+    assert_same(detector.stream().update_many(fresh), run_steps(opened(exported), fresh))
 
 
 def detector_bytes(detector):
@@ -113,7 +113,7 @@ def test_a_detector_whose_views_need_no_reading_before_scores_the_same():
     rng = np.random.default_rng(0)
     detector = Comet(views=[Joint(length=1, codes=4), Patterns(length=1, codes=3)]).fit(rng.normal(size=(300, 2)))
     fresh = 2 * rng.normal(size=(50, 2))
-    assert_same(detector.stream().update_many(fresh), run(opened(detector_bytes(detector)), fresh))
+    assert_same(detector.stream().update_many(fresh), run_steps(opened(detector_bytes(detector)), fresh))
 
 
 @pytest.mark.parametrize("seed", [10, 24])
@@ -121,22 +121,24 @@ def test_scores_that_often_repeat_keep_the_thresholds_together(seed):
     """One valve with three positions: equal scores are common, and rounding must not decide which ones are equal."""
     readings = np.random.default_rng(seed).integers(0, 3, (1700, 1)).astype(float)
     detector = Comet(threshold=Budget(rate=0.1)).fit(readings[:200])
-    assert_same(detector.stream().update_many(readings[200:]), run(opened(detector_bytes(detector)), readings[200:]))
+    assert_same(
+        detector.stream().update_many(readings[200:]), run_steps(opened(detector_bytes(detector)), readings[200:])
+    )
 
 
 def test_a_detector_with_verdicts_scores_the_same():
     detector = fitted(Comet(views=[Patterns(length=8, codes=6), Forecast(lags=4)]), plant(1200))
     taught = detector.learn_normal(today(), (300, 310)).learn_normal(today(), 200)
     scored = taught.stream().update_many(today())
-    assert_same(scored, run(opened(detector_bytes(taught)), today()))
+    assert_same(scored, run_steps(opened(detector_bytes(taught)), today()))
     assert (scored.alert_scores < detector.stream().update_many(today()).alert_scores).any()
 
 
 def test_state_passed_on_in_chunks_gives_the_scores_of_one_run(file):
-    readings, whole = today()[:200], run(opened(file.read_bytes()), today()[:200])
+    readings, whole = today()[:200], run_steps(opened(file.read_bytes()), today()[:200])
     state, parts = None, []
     for chunk in np.split(readings, [1, 40, 130]):
-        part = run(opened(file.read_bytes()), chunk, state)  # another process, as after a restart
+        part = run_steps(opened(file.read_bytes()), chunk, state)  # another process, as after a restart
         state = np.frombuffer(part.state.tobytes())
         parts.append(part)
     assert np.array_equal(np.concatenate([part.alert_scores for part in parts]), whole.alert_scores)
@@ -149,8 +151,8 @@ def test_a_reading_that_is_not_finite_is_not_scored_and_leaves_the_state(file, v
     session, readings = opened(file.read_bytes()), today()[:50]
     broken = readings[30].copy()
     broken[2] = value
-    before = run(session, readings[:30])
-    refused = run(session, broken[None], before.state)
+    before = run_steps(session, readings[:30])
+    refused = run_steps(session, broken[None], before.state)
     assert np.isnan(refused.alert_scores).all()
     assert np.isnan(refused.variables).all()
     assert refused.flags == 0

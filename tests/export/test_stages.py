@@ -14,7 +14,7 @@ from cometad.data.prepare import LASTING, Scaling, TrendRun, Trends
 from cometad.export.agreement import opened
 from cometad.export.graph import DOUBLE, Graph
 from cometad.export.rules import RULE_GRAPHS
-from cometad.export.stages import excused, movements, pooled, scaled, variable_scores
+from cometad.export.stages import excused, movements, power_mean, scaled, variable_scores
 from cometad.export.views import VIEW_GRAPHS, nearest
 from cometad.scoring.scores import Errors, Scores, fuse
 from cometad.scoring.signatures import Gathering, Signatures
@@ -137,7 +137,7 @@ def test_scores_are_the_same_also_while_views_still_wait_for_readings(seed, view
 
     def make(graph, errors, known):
         scores = variable_scores(graph, errors, known > 0.5, tails)
-        return scores, pooled(graph, scores, pooling)
+        return scores, power_mean(graph, scores, pooling)
 
     run, ours = compiled(make, (views, width), (views, 1)), fuse(errors, tails, pooling)
     for t in range(30):
@@ -160,7 +160,7 @@ def test_verdicts_excuse_the_same_scores():
         gathering.add(rows[start : start + 9], errors[start : start + 9], variables[start : start + 9])
         normal.append(gathering.signature())
     signatures, highs = Signatures(np.full(width, 0.3), tuple(normal)), np.full((views, width), 2.0)
-    usual = compiled(lambda graph, own: pooled(graph, own, 8), (1, width))
+    usual = compiled(lambda graph, own: power_mean(graph, own, 8), (1, width))
     scores = np.array([usual(own[None])[0, 0] for own in variables])
     fused = Scores(scores, variables, np.zeros((400, width), bool))
     ours = signatures.excuse(fused, Errors(rows, errors), highs, 8).alerts

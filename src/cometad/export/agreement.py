@@ -85,7 +85,7 @@ def opened(model: bytes) -> Any:
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def run(session: Any, series: Floats, state: Floats | None = None) -> StepScored:
+def run_steps(session: Any, series: Floats, state: Floats | None = None) -> StepScored:
     """Score a series (time, variable) reading by reading, from a state or from the start."""
     if state is None:
         size = next(each.shape[0] for each in session.get_inputs() if each.name == STATE)
@@ -102,7 +102,7 @@ def checked(detector: Comet, model: bytes) -> Agreement:
     """Compare a file with its detector on generated series; raises an error if they disagree."""
     session, agreement = opened(model), Agreement(0, 0.0, 0)
     for name, series in generated(detector, SEED):
-        ours, theirs = detector.stream().update_many(series), run(session, series)
+        ours, theirs = detector.stream().update_many(series), run_steps(session, series)
         differences = [
             _relative_difference(ours.alert_scores, theirs.alert_scores),
             _relative_difference(ours.variables, theirs.variables),

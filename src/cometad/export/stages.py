@@ -48,7 +48,7 @@ def variable_scores(graph: Graph, errors: Wire, known: Wire, tails: Floats) -> W
     return graph.where(means > USUAL, (means - USUAL) * fewer + USUAL, means)
 
 
-def pooled(graph: Graph, values: Wire, pooling: int) -> Wire:
+def power_mean(graph: Graph, values: Wire, pooling: int) -> Wire:
     """The power mean (row, 1) of values (row, variable)."""
     if pooling == 1:
         return graph.mean(values, 1)
@@ -70,8 +70,8 @@ def excused(
     matches = graph.any(inside & ~graph.any(above, 2), 1)  # (signature, variable)
     highest = graph.highest(own, 1)
     matched = matches & (own >= graph("Min", highest, HOT)) & (highest > USUAL)
-    scores = pooled(graph, graph.where(matched, USUAL, own), pooling)  # (signature, 1)
-    usual = pooled(graph, own, pooling)
+    scores = power_mean(graph, graph.where(matched, USUAL, own), pooling)  # (signature, 1)
+    usual = power_mean(graph, own, pooling)
     fits = graph("Unsqueeze", graph.any(matched, 1), np.array([1]))
     return graph("Min", usual, graph("ReduceMin", graph.where(fits, scores, usual), axes=[0], keepdims=1))
 

@@ -7,7 +7,7 @@ import numpy as np
 from cometad.comet import Comet
 from cometad.export.graph import DOUBLE, Graph, Wire
 from cometad.export.rules import RULE_GRAPHS, Slot
-from cometad.export.stages import excused, movements, pooled, scaled, variable_scores
+from cometad.export.stages import excused, movements, power_mean, scaled, variable_scores
 from cometad.export.views import VIEW_GRAPHS
 
 READING, STATE, NEXT_STATE = "reading", "state", "next_state"
@@ -61,7 +61,7 @@ def step_of(detector: Comet) -> tuple[Graph, StateLayout]:
     before = layout.unpacked(graph, state)
     reading, after = _scaled(detector, graph, graph.where(valid, given, 0.0), before)
     window = graph("Concat", before["rows"], reading, axis=0)
-    alert, variables = _scores(detector, graph, window, before[SEEN])
+    alert, variables = _alert_and_variables(detector, graph, window, before[SEEN])
     threshold, tracked = RULE_GRAPHS[type(detector.threshold)].track(graph, detector, alert, before)
     most = float(max(detector.panel_.context, 1))
     after |= {**tracked, "rows": graph.rows(window, 1), SEEN: graph("Min", before[SEEN] + 1.0, most)}
@@ -98,14 +98,14 @@ def _scaled(detector: Comet, graph: Graph, reading: Wire, before: dict[str, Wire
     return graph.reshape(scaled(graph, detector.scaling_, moved), (1, -1)), {"level": level, "away": away}
 
 
-def _scores(detector: Comet, graph: Graph, window: Wire, seen: Wire) -> tuple[Wire, Wire]:
+def _alert_and_variables(detector: Comet, graph: Graph, window: Wire, seen: Wire) -> tuple[Wire, Wire]:
     """The alert score (1,) and the scores of the variables (1, variable) of the last row of a window."""
     panel = detector.panel_
     errors = graph("Concat", *(VIEW_GRAPHS[type(view)](graph, view, window) for view in panel.views), axis=0)
     known = graph("GreaterOrEqual", seen, np.array([[float(view.context)] for view in panel.views]))
     variables = variable_scores(graph, errors, known, panel.alert)
     if panel.signatures is None:
-        alert = pooled(graph, variables, panel.pooling)
+        alert = power_mean(graph, variables, panel.pooling)
     else:
         highs, row = np.ascontiguousarray(panel.alert[:, 1]), graph.rows(window, -1)
         alert = excused(graph, panel.signatures, highs, panel.pooling, row, errors, known, variables)

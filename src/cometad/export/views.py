@@ -97,7 +97,7 @@ def nearest(graph: Graph, windows: Wire, codes: Sequence[Floats]) -> Wire:
         return inner("Gather", order.inside(inner), np.array(0), axis=1)
 
     def exactly(inner: Graph) -> Wire:
-        return _one_by_one(inner, windows.inside(inner), weights.inside(inner), halves)
+        return _in_our_order(inner, windows.inside(inner), weights.inside(inner), halves)
 
     return graph.branch(graph.any(upper - lower <= bound), exactly, first, TensorProto.INT64)
 
@@ -114,7 +114,7 @@ def _tables(codes: Sequence[Floats]) -> tuple[Floats32, Floats]:
     return weights, halves
 
 
-def _one_by_one(graph: Graph, windows: Wire, weights: Wire, halves: Floats) -> Wire:
+def _in_our_order(graph: Graph, windows: Wire, weights: Wire, halves: Floats) -> Wire:
     """The index (window,) of the nearest code, with our additions: in single precision and the same order."""
     columns = graph("Unsqueeze", graph("Transpose", windows, perm=[1, 0]), np.array([2]))  # (dim, window, 1)
     products = columns * graph("Transpose", weights, perm=[1, 0, 2])  # exact in double precision

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.arrays import Floats32
+from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import jit
 from cometad.network.fast.lanes import (
     DOUBLES,
@@ -66,21 +66,8 @@ def _scratch(count: int) -> Floats32:
 
 
 @jit
-def _double_tile(stacked: int) -> Any:
-    """Zeroed doubles (block, position, DOUBLES) for the stacked patches of a tile, aligned to a cache line."""
-    return _scratch(2 * DOUBLE_TILE * stacked).view(np.float64).reshape(stacked // DOUBLES, DOUBLE_TILE, DOUBLES)
-
-
-@jit
 def _transpose(
-    source: Any,
-    row_offsets: NDArray[np.int64],
-    rows: int,
-    shift: int,
-    columns: int,
-    target: Any,
-    offset: int,
-    stride: int,
+    source: Any, row_offsets: Integers, rows: int, shift: int, columns: int, target: Any, offset: int, stride: int
 ) -> None:
     """Set target[offset + c * stride + r] = source[row_offsets[r] + shift + c]."""
     if rows < WIDTH or columns < WIDTH:
@@ -167,14 +154,11 @@ def _distances(
     h: Floats32,  # (position, rank)
     x: Floats32,  # (variable, size, position), with room for `step` positions
     codes: Codes,  # (variable, position)
-    inside: Floats32,
-    inside_offset: Floats32,
-    inside_codes: Floats32,
-    outside: Floats32,
-    outside_offset: Floats32,
+    tables: tuple[Floats32, ...],
     errors: Floats32,  # (variable, position), written
 ) -> None:
     """The distance of each patch of variable i to its code, |h + inside'x + offset - code| and the part outside."""
+    inside, inside_offset, inside_codes, outside, outside_offset = tables
     _, size, rank = inside.shape
     _, count, own = outside_offset.shape
     begin, here, wide = i * size * step, i * codes.shape[1], rank // SPAN * SPAN
@@ -231,6 +215,7 @@ def nearest_codes(
     found = np.zeros((variables, max(step, ROWS)), np.int32)
     distances = np.empty(found.shape, np.float32)
     readings, flat_codes, flat_errors = windows.reshape(-1), codes.reshape(-1), errors.reshape(-1)
+    tables = inside, inside_offset, inside_codes, outside, outside_offset
     row_offsets, line_offsets = np.zeros(step, np.int64), np.arange(max(rank, variables)) * found.shape[1]
     for begin in range(0, positions, step):
         width = min(step, positions - begin)
@@ -249,20 +234,7 @@ def nearest_codes(
                 _search(i, x, i * size * TILE, shared, series_codes, constants, found)
             else:
                 found[i, 0] = _search_single(i, x, shared, series_codes, constants)
-            _distances(
-                i,
-                width,
-                step,
-                h_by_position,
-                x,
-                found,
-                inside,
-                inside_offset,
-                inside_codes,
-                outside,
-                outside_offset,
-                distances,
-            )
+            _distances(i, width, step, h_by_position, x, found, tables, distances)
         _transpose(found.reshape(-1), line_offsets, variables, 0, width, flat_codes, begin * variables, variables)
         _transpose(distances.reshape(-1), line_offsets, variables, 0, width, flat_errors, begin * variables, variables)
 
@@ -271,12 +243,12 @@ def nearest_codes(
 def back_to_time(
     codes: Codes,  # (window, patch, variable)
     errors: Floats32,  # (window, patch, variable)
-    table: NDArray[np.float64],  # (code,)
-    first: NDArray[np.int64],  # (time,)
-    last: NDArray[np.int64],  # (time,)
+    table: Floats,  # (code,)
+    first: Integers,  # (time,)
+    last: Integers,  # (time,)
     weight: float,
-    memory: NDArray[np.float64],  # (window, time, variable), added to
-    quantization: NDArray[np.float64],  # (window, time, variable), added to
+    memory: Floats,  # (window, time, variable), added to
+    quantization: Floats,  # (window, time, variable), added to
 ) -> None:
     """Add both raw scores of each time step, times `weight`: the means over its patches first..last."""
     windows, patches, variables = codes.shape
@@ -346,9 +318,9 @@ def add_patches_by_code(
     windows: Floats32,  # (window, time, variable)
     stride: int,
     codes: Codes,  # (window, patch, variable)
-    normal: NDArray[np.bool_],  # (window, patch, variable), or empty if all are normal
-    counts: NDArray[np.float64],  # (variable, code), added to
-    sums: NDArray[np.float64],  # (variable, code, size), added to
+    normal: Flags,  # (window, patch, variable), or empty if all are normal
+    counts: Floats,  # (variable, code), added to
+    sums: Floats,  # (variable, code, size), added to
 ) -> None:
     """Count the normal patches with each code, for each variable, and sum these patches."""
     _, count, size = sums.shape
@@ -373,13 +345,13 @@ def add_products(
     size: int,
     stride: int,
     codes: Codes,  # (window, patch, variable)
-    normal: NDArray[np.bool_],  # (window, patch, variable), or empty if all are normal
-    pairs: NDArray[np.float64],  # (stacked, stacked)  P P', added to
-    total: NDArray[np.float64],  # (1, stacked)  P, added to
-    by_code: NDArray[np.float64],  # (code, stacked)  P for each normal patch, added to
-    less_pairs: NDArray[np.float64],  # (stacked, stacked)  rows of P P' of abnormal patches, added to
-    less_weighted: NDArray[np.float64],  # (stacked, stacked)  P P' times the number of abnormal patches, added to
-    less_by_variable: NDArray[np.float64],  # (variable, stacked)  P for each abnormal patch, added to
+    normal: Flags,  # (window, patch, variable), or empty if all are normal
+    pairs: Floats,  # (stacked, stacked)  P P', added to
+    total: Floats,  # (1, stacked)  P, added to
+    by_code: Floats,  # (code, stacked)  P for each normal patch, added to
+    less_pairs: Floats,  # (stacked, stacked)  rows of P P' of abnormal patches, added to
+    less_weighted: Floats,  # (stacked, stacked)  P P' times the number of abnormal patches, added to
+    less_by_variable: Floats,  # (variable, stacked)  P for each abnormal patch, added to
 ) -> None:
     """Sum products of the stacked patches P over all positions, and separately the part of the abnormal patches.
 
@@ -392,7 +364,9 @@ def add_products(
     readings, flat_codes, flat_normal = windows.reshape(-1), codes.reshape(-1), normal.reshape(-1)
     row_offsets, taken = np.zeros(DOUBLE_TILE, np.int64), np.zeros((DOUBLE_TILE, len(by_code) + -len(by_code) % ROWS))
     seen, columns = np.zeros(len(by_code), np.int64), np.full(len(by_code), -1)
-    plain, abnormal, weighted = _double_tile(stacked), _double_tile(stacked), _double_tile(stacked)
+    # For the stacked patches of a tile (block, position, DOUBLES): all, those of abnormal patches, and these weighted.
+    tiles = _scratch(6 * DOUBLE_TILE * stacked).view(np.float64).reshape(3, -1, DOUBLE_TILE, DOUBLES)
+    plain, abnormal, weighted = tiles[0], tiles[1], tiles[2]
     for begin in range(0, positions, DOUBLE_TILE):
         tile, abnormal_count, distinct = min(DOUBLE_TILE, positions - begin), 0, 0  # distinct codes: often few
         _patch_offsets(begin, tile, 0, stride, patches, windows.shape, row_offsets)
@@ -432,7 +406,7 @@ def add_products(
 
 
 @jit
-def _add_position(weight: float, source: Any, t: int, target: NDArray[np.float64], row: int) -> None:
+def _add_position(weight: float, source: Any, t: int, target: Floats, row: int) -> None:
     """Add the stacked patches of one position, times a weight, to a row of the target."""
     blocks, positions, _ = source.shape
     for block in range(blocks):
@@ -440,9 +414,7 @@ def _add_position(weight: float, source: Any, t: int, target: NDArray[np.float64
 
 
 @jit
-def _add_by_code(
-    tile: int, taken: NDArray[np.float64], source: Any, seen: NDArray[np.int64], by_code: NDArray[np.float64]
-) -> None:
+def _add_by_code(tile: int, taken: Floats, source: Any, seen: Integers, by_code: Floats) -> None:
     """Add taken'source: the stacked patches of each position times its number of patches with each code."""
     stacked, count = by_code.shape[1], taken.shape[1]
     sums = np.zeros((ROWS, DOUBLES))
@@ -458,7 +430,7 @@ def _add_by_code(
 
 
 @jit
-def _add_pairs(tile: int, left: Any, right: Any, pairs: NDArray[np.float64]) -> None:
+def _add_pairs(tile: int, left: Any, right: Any, pairs: Floats) -> None:
     """Add left'right, which is symmetric, on and above the diagonal."""
     rows, stacked = pairs.shape
     for column in range(0, stacked, DOUBLES):
@@ -471,7 +443,7 @@ def _add_pairs(tile: int, left: Any, right: Any, pairs: NDArray[np.float64]) -> 
 
 
 @jit
-def mirror(pairs: NDArray[np.float64]) -> None:
+def mirror(pairs: Floats) -> None:
     """Copy the part of a symmetric matrix above the diagonal to below it."""
     for row in range(min(pairs.shape)):
         for column in range(row):
