@@ -128,6 +128,7 @@ class Comet(Detector):
 
     can_stream = can_explain = can_adapt = can_take_verdicts = can_export = True
     without_adaptation = KeepFitted()
+    # By the names in saved files, for `saved_detector.py`.
     saved: ClassVar[Table] = {
         "view": parts("views_", attrgetter("views")),
         "tails.alert": array("alert_tails_", "view", len(Tails._fields), "variable"),

@@ -63,7 +63,7 @@ START = one_of(("all", "new"), "The option start is {}. Write start=all or start
 
 
 class PartedSource(Protocol):
-    """A connection to a broker, for `read_parts`."""
+    """What `read_parts` needs of a source that a broker splits into parts: `NatsSource`, `KafkaSource`."""
 
     async def parts(self) -> int:
         """The current number of parts; it may grow."""

@@ -43,7 +43,7 @@ def parse_period(period: object) -> int:
 
 @dataclass(frozen=True)
 class Resampling:
-    """A regular grid, and the rule that reduces the readings of a bin to one.
+    """A regular grid, and the rule that reduces the readings of a bin to one; snapshots of streams hold its `repr`.
 
     >>> import polars as pl
     >>> from datetime import datetime

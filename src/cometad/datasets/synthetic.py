@@ -190,7 +190,7 @@ def _normal_course(rows: int, names: tuple[str, ...], rng: np.random.Generator) 
 def _unit(plant_load: Floats, turns: Floats, day: Floats, rng: np.random.Generator) -> _Unit:
     rows = len(plant_load)
     load = 0.9 * plant_load + 0.1 * _regimes(rows, rng)
-    own_turns = turns + rng.random()
+    own_turns = turns + rng.random()  # a phase; pinned plants depend on the order of draws
     wave, late_wave = ((0.6 + 0.6 * load) * np.sin(2 * np.pi * (own_turns - late)) for late in (0.0, 0.25))
     return _Unit(load, wave, late_wave, _smooth_noise(rows, 24, rng), day)
 

@@ -335,7 +335,7 @@ def _block_areas(
     if not detected_positives:
         for row in range(len(ramp)):
             _add_mass(state, POSITIVES, weights[ramp[row, DISTANCE]], halves, ramp[row, REACHED], ramp[row, DOUBLED])
-    _set_positives(state, POSITIVES, anomalies, length)
+    _set_positives(state, POSITIVES, anomalies, length)  # in place: POSITIVES held the weight of the ramps until here
     final = len(curve) - 1
     at, row, next_hit = 0, 0, hits[:, 0].min()
     while at < final:
@@ -387,7 +387,7 @@ def _add_mass(state: Floats, into: int, weights: Floats, halves: Integers, reach
 @jit
 def _set_positives(state: Floats, mass: int, anomalies: int, length: int) -> None:
     for i in range(BLOCK):
-        positives = anomalies + state[mass + i] / 2
+        positives = anomalies + state[mass + i] / 2  # the mean of the count without ramps and with them
         state[POSITIVES + i] = positives
         state[PER_POSITIVE + i] = 1 / positives
         state[PER_NEGATIVE + i] = 1 / (length - positives)

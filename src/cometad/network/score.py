@@ -49,14 +49,15 @@ class Scorer:
 
     def remember(self, active: Sequence[NDArray[np.bool_]]) -> None:
         """Build the memory from the codes (code,) that training activated at each scale; patch scores need none."""
-        self.active, (neighbors, distance, _) = active, self._settings
+        neighbors, distance, _ = self._settings
+        self.active = active
         self.memory = [
             memory_table(vectors, seen, neighbors, distance)
             for vectors, seen in zip(self._vectors, active, strict=True)
         ]
 
     def after(self, network: Network) -> "Scorer":
-        """The scorer for the network after it has changed: the memory keeps its code indices."""
+        """The scorer for the network after it has changed; the codes that `remember` got stay the same."""
         return Scorer(network, self.active, *self._settings)
 
     def zeros(self, windows: int, length: int) -> list[PatchScores]:

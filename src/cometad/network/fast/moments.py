@@ -206,6 +206,7 @@ def _from_core(batch: Batch, normal: Tensor | None) -> CoreSums:
     stacked = batch.stacked
     variables, size = len(batch.folded.offset), batch.size
     h = stacked @ batch.folded.core.T
+    # (position, variable): 1 where the patch counts
     weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
     normal_patches = stacked if normal is None else stacked * weights.repeat_interleave(size, dim=1)
     own = normal_patches.reshape(-1, variables, size).permute(1, 2, 0)  # (variable, size, position)

@@ -15,7 +15,7 @@ from cometad.serve.watching import MOST_LISTENERS, Box
 
 TICK = 0.1  # seconds between messages
 CHECK = 2.0  # seconds after which a revoked token is noticed
-ALIVE = 15  # seconds between comments
+ALIVE = 15  # seconds between comments, which keep proxies from closing a quiet connection
 FAREWELL = 2.0  # seconds to end a connection properly when the service stops
 MOST_NAMES = 1000
 

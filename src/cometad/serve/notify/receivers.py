@@ -314,8 +314,9 @@ def notifiers_of(notify: Sequence[NotifySettings]) -> dict[str, Notifier]:
     if twice is not None:
         raise ParameterError(f"Two receivers have the name {twice!r}. Give each [[notify]] table its own.")
     for one in notify:
-        to = one.destination()
-        found[one.name] = RemoteWriter(to) if to.address.scheme in SCORE_WRITERS else notifier_of(to)
+        destination = one.destination()
+        writes_scores = destination.address.scheme in SCORE_WRITERS
+        found[one.name] = RemoteWriter(destination) if writes_scores else notifier_of(destination)
     return found
 
 
