@@ -2,16 +2,14 @@
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from starlette.requests import Request
 
 from cometad.report.html import render
-from cometad.serve import page as folder
 from cometad.serve.api.about import MODULES, index, page_file, static_files
+from cometad.serve.api.about import PAGE as FOLDER
 
-FOLDER = Path(folder.__file__).parent
 LOADED = ("src", "href")
 URL = re.compile(r"(?:https?:)?//[\w.-]+\.\w[^\s\"')]*")
 ALLOWED = {"http://www.w3.org/2000/svg", "https://github.com/leeoniya/uPlot"}  # a namespace, and uPlot's own notice

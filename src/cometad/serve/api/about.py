@@ -12,7 +12,7 @@ from cometad.report.html import render
 from cometad.serve.api.guards import Refused, ServiceOf, answers, may, scopes_of
 from cometad.serve.models import DemoState, Health, Problem, SessionInfo
 
-PAGE = files("cometad.serve.page")
+PAGE = files("cometad.serve") / "page"  # HTML, JavaScript modules, one chart library
 START = "app.js"  # imports all other modules
 MODULES = sorted({file.name for file in PAGE.iterdir() if file.name.endswith(".js")} - {START, "types.js"})
 STYLESHEETS = ("uplot/uPlot.min.css", "dashboard.css")
