@@ -380,7 +380,8 @@ def test_an_interrupted_run_keeps_its_finished_trials_and_can_resume(data):
     folder = data.parent / "results"
     command = [sys.executable, "-m", "cometad", "bench", "run", "entity", "--dataset", "ASD", "--arm", "random"]
     # The second arm trains for long enough to be interrupted.
-    command += ["--arm", "lstm-ae", "--data-dir", str(data), "--results", str(folder), "--seed", "0"]
+    command += ["--arm", "lstm-ae", "--data-dir", str(data), "--results", str(folder)]
+    command += [word for seed in "01234" for word in ("--seed", seed)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
     path = folder / "entity.jsonl"
     deadline = time.monotonic() + 120
@@ -390,7 +391,7 @@ def test_an_interrupted_run_keeps_its_finished_trials_and_can_resume(data):
     output = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 130
     assert "finished trials are kept. Run the same command to continue." in output
-    assert 1 <= len(Results(path).read()) < 4
+    assert 1 <= len(Results(path).read()) < 20
     outcome = run("entity", datasets=["ASD"], arms=["random"], data_dir=data, folder=folder, seeds=[0])
     assert outcome.done_before + outcome.done == 2
 
