@@ -81,6 +81,16 @@ def test_every_flipped_bit_of_a_snapshot_is_refused(detector):
         refused(bytes(flipped), detector.stream)
 
 
+def test_a_snapshot_without_the_steps_of_its_events_is_refused(detector):
+    series = FRESH.copy()
+    series[40:45] += 30
+    stream = detector.stream()
+    stream.update_many(series)
+    stream.finish()
+    damaged = rewritten(stream.snapshot(), lambda header, arrays: arrays.__delitem__("events.case.steps"))
+    refused(damaged, detector.stream().restore, "it has no array 'case.steps'")
+
+
 def test_a_flipped_bit_of_a_session_is_refused(detector, tmp_path):
     session = Session(detector, Clock())
     session.save(tmp_path / "state")

@@ -173,8 +173,10 @@ def fact(
 
     def save(owner: Any, name: str, state: dict[str, Any]) -> None:
         holder = attrgetter(path)(owner) if path else owner
-        own = getattr(holder, last, None)
-        if holder is not None and not (optional and own in (None, ())):
+        if holder is None:
+            return
+        own = getattr(holder, last)
+        if not (optional and own in (None, ())):
             state[name] = own if pack is None else pack(own)
 
     def load(owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
@@ -321,7 +323,7 @@ def counted(value: object, name: str, least: int = 0, most: int = 2**53) -> int:
 
 
 def one_of(known: Collection[Any], what: str) -> Callable[[Any, str], Any]:
-    """A check of a saved fact: that it is among the known values, or None; `what` says what else it is not."""
+    """A check of a saved fact: it is one of the known values, or None; `what` completes "its 'name' is not ..."."""
 
     def check(value: Any, name: str) -> Any:
         require_state(value is None or value in known, f"its {name!r} is not {what}")

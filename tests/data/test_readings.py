@@ -13,7 +13,7 @@ from cometad.data.columns import Matching
 from cometad.data.dialect import Dialect
 from cometad.data.tables import TableReader
 from cometad.data.text import Layout, readings
-from cometad.errors import InputError
+from cometad.errors import InputError, ParameterError
 from cometad.series import as_series
 from contract import is_a_sentence
 
@@ -290,6 +290,11 @@ def test_times_without_a_name_are_matched_by_position():
 )
 def test_a_bad_line_of_json_is_refused(line, words):
     not_read(line, words, "jsonl")
+
+
+def test_an_unknown_form_is_refused():
+    with pytest.raises(ParameterError, match=r"Unknown format 'json'\. Did you mean jsonl\?"):
+        from_stream("flow,level\n1,2\n", LAYOUT, form="json")
 
 
 @pytest.mark.parametrize("cell", ["", " ", "NA", "null"])

@@ -1,5 +1,6 @@
 """A batch is a stream run to its end: the same readings give the same bits, however they arrive."""
 
+from dataclasses import FrozenInstanceError
 from functools import cache
 
 import numpy as np
@@ -261,6 +262,12 @@ def test_a_saved_detector_judges_as_before(rule, tmp_path):
     loaded = NetworkComet.load(tmp_path / "detector")
     assert (loaded.threshold, loaded.threshold_, loaded.tail_) == (rule, detector.threshold_, detector.tail_)
     np.testing.assert_array_equal(loaded.predict(series), detector.predict(series))
+
+
+def test_scores_cannot_be_replaced():
+    scored = fitted("default").stream().update_many(fresh("default", 30))
+    with pytest.raises(FrozenInstanceError):
+        scored.start = 1
 
 
 @pytest.mark.parametrize("name", ["default", "paper"])

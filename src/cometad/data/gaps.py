@@ -52,6 +52,8 @@ class Settled(NamedTuple):
 
 
 class Gaps(Protocol):
+    """The interface of a gap rule."""
+
     allowed: ClassVar[bool]  # whether readings may be missing at all
 
     def settle(self, cells: Cells) -> Settled:
@@ -75,6 +77,7 @@ class RefuseGaps:
     allowed: ClassVar[bool] = False
 
     def settle(self, cells: Cells) -> Settled:
+        """Raise an error."""
         raise InputError("A reading is missing.", advice="gaps")
 
 
@@ -100,6 +103,7 @@ class ForwardFill(_Limited):
     """
 
     def settle(self, cells: Cells) -> Settled:
+        """The last value, within the limit; nothing waits."""
         return Settled(np.where(cells.age > self.limit, np.nan, cells.before), np.zeros_like(cells.missing))
 
 
@@ -117,6 +121,7 @@ class Interpolate(_Limited):
     """
 
     def settle(self, cells: Cells) -> Settled:
+        """Interpolated values; a cell waits until its gap ends or exceeds the limit."""
         short = (cells.length <= self.limit) & ~np.isnan(cells.before)
         known = short & ~np.isnan(cells.after)
         share = cells.age / (cells.length + 1)
@@ -140,6 +145,7 @@ class ScoreMeasured:
     allowed: ClassVar[bool] = True
 
     def settle(self, cells: Cells) -> Settled:
+        """No values; nothing waits."""
         return Settled(np.full(cells.missing.shape, np.nan), np.zeros_like(cells.missing))
 
 

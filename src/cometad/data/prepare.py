@@ -120,9 +120,17 @@ class Trends:
 
     @property
     def kinds(self) -> dict[int, str]:
+        """The kind of trend of each variable that has one."""
         return {int(i): GROWS if self.gain[i] == 1 else WANDERS for i in np.flatnonzero(self.gain)}
 
     def sentences(self, names: Sequence[str]) -> list[str]:
+        """Which variables have trends, and what is scored of them.
+
+        >>> import numpy as np
+        >>> from cometad.data.prepare import Trends
+        >>> Trends(gain=np.array([0, 1, 1]), usual=np.zeros(3), far=np.zeros(3)).sentences(["flow", "id", "energy"])
+        ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
+        """
         found = []
         for kind, (one, several) in WORDS.items():
             own = [names[i] for i, named in self.kinds.items() if named == kind]

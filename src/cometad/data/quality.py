@@ -26,7 +26,14 @@ IRREGULAR = 0.1  # an interval is irregular if it differs from the usual one by 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Summary of a training series, to compare new readings with."""
+    """Summary of a training series, to compare new readings with.
+
+    >>> import numpy as np
+    >>> from cometad.data.quality import Statistics
+    >>> known = Statistics.fit(np.array([[1.0], [2.0], [2.0], [np.nan], [5.0]]))
+    >>> known.low, known.center, known.high, known.longest
+    (array([1.]), array([2.]), array([5.]), array([2]))
+    """
 
     names: tuple[str, ...]
     quantiles: Floats  # (quantile, variable)  of measured readings; NaN if there are none
@@ -35,6 +42,7 @@ class Statistics:
 
     @classmethod
     def fit(cls, readings: object) -> "Statistics":
+        """Compute the statistics of a series, which may have missing readings."""
         series = unchecked_series(readings)
         quantiles = np.full((len(QUANTILES), len(series.names)), np.nan)
         longest = np.zeros(len(series.names), np.int64)
@@ -52,8 +60,19 @@ class Statistics:
         return cls(series.names, quantiles, longest, float(np.median(steps)) if len(steps) else math.nan)
 
     @property
+    def low(self) -> Floats:
+        """The lowest reading of each variable."""
+        return self._of(0.0)
+
+    @property
     def center(self) -> Floats:
+        """The median of each variable."""
         return self._of(0.5)
+
+    @property
+    def high(self) -> Floats:
+        """The highest reading of each variable."""
+        return self._of(1.0)
 
     @property
     def usual(self) -> tuple[Floats, Floats]:
@@ -67,7 +86,31 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Finding:
-    kind: str  # constant, missing, gaps, dead, unit, range, duplicate, unsorted, irregular or period
+    """A possible problem with readings, of one of these kinds:
+
+    * constant: a variable that was constant in training
+    * missing: a variable without any reading
+    * gaps: missing readings of a variable
+    * dead: a variable stuck at one value much longer than ever in training
+    * unit: a variable that would match its training readings in another unit
+    * range: a variable far outside its training range
+    * duplicate: timestamps that appear more than once
+    * unsorted: timestamps earlier than the one before
+    * irregular: intervals between readings that differ from the usual one
+    * period: a usual interval between readings that differs from training
+
+    >>> import numpy as np
+    >>> from cometad.data.quality import Statistics, findings
+    >>> normal = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> fresh = np.random.default_rng(1).normal(size=(1000, 2))
+    >>> fresh[300:700, 1] = 0.25
+    >>> for finding in findings(fresh, Statistics.fit(normal)):
+    ...     print(finding.kind, finding.start, finding.stop, finding.sentence)
+    dead 300 700 Variable 'v1' is stuck at 0.25 for 400 readings from time step 300, but never for more than 1 in
+    training. Check the sensor.
+    """
+
+    kind: str
     variable: str | None  # None if it concerns all variables
     start: int  # the time steps concerned, half-open
     stop: int
@@ -149,16 +192,15 @@ class _EqualRun(NamedTuple):
 
 
 class _Runs:
-    """The longest run of equal values so far, the first one on a tie; NaN belongs to no run."""
+    """The longest run of equal values so far, the first one on a tie."""
 
     def __init__(self) -> None:
         self.longest = self._last = _EqualRun(0, 0, 0, math.nan)
 
-    def push(self, values: Floats, steps: Integers) -> None:
+    def push(self, values: Array, steps: Integers) -> None:
         begins = _run_starts(values)
         lengths = np.diff(begins, append=len(values))
         starts, stops = steps[begins], steps[begins + lengths - 1] + 1
-        lengths[np.isnan(values[begins])] = 0
         if values[0] == self._last.value:  # continues from the previous chunk
             lengths[0] += self._last.length
             starts[0] = self._last.start
@@ -183,8 +225,10 @@ class _VariableChecks:
 
     def push(self, values: Floats, first: int) -> None:
         missing, steps = np.isnan(values), np.arange(first, first + len(values))
+        gaps = steps[missing]
+        if len(gaps):  # readings of the same gap have as many measured readings before them
+            self._gaps.push(gaps - np.arange(self._missing.count, self._missing.count + len(gaps)), gaps)
         self._missing.take(missing, first)
-        self._gaps.push(np.where(missing, 0.0, np.nan), steps)
         measured = values[~missing]
         if len(measured):
             self._same.push(measured, steps[~missing])  # missing readings in between do not break a run
@@ -305,7 +349,7 @@ class _Count:
             self.count += len(places)
 
 
-def _run_starts(values: Floats) -> Integers:
+def _run_starts(values: Array) -> Integers:
     return np.flatnonzero(np.append(True, values[1:] != values[:-1]))
 
 

@@ -381,6 +381,7 @@ def readings(
     default, those of a new stream. JSON lists, and CSV for a detector fitted without names, are matched by position. If
     gaps are allowed, some values or fields may be missing, but not all.
     """
+    check_form(form)
     numbered = ((number, text) for number, line in enumerate(lines, 1) if (text := line.strip("\r\n")).strip(" "))
     fields = Fields(layout, numbers or StreamNumbers(layout.dialect, layout.gaps))
     first = next(numbered, None)

@@ -138,8 +138,8 @@ class Verdicts(Saved):
 
     def check_state(self) -> None:
         """Refuse more events than are remembered, and apply the verdicts, which are loaded before their signatures."""
-        fits = len(self._steps) == len(self._closed) <= REMEMBERED
-        fits = fits and len(self.verdicts) == len(self._signatures) <= MOST
+        require_state(len(self._steps) == len(self._closed), "it has no array 'case.steps'")
+        fits = len(self._closed) <= REMEMBERED and len(self.verdicts) == len(self._signatures) <= MOST
         require_state(fits, "it has too many events")
         self._apply()
 

@@ -7,6 +7,7 @@ worker can use it unchanged.
 """
 
 import logging
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -243,13 +244,15 @@ class Session:
         self.position: dict[str, Any] = {}  # given to `save` by whoever feeds the session
 
     @classmethod
-    def resume(cls, saved_in: Path | bytes, detector: Detector, gate: Ordered, alerts: Alerts | None = None) -> Self:
+    def resume(
+        cls, saved_in: str | os.PathLike[str] | bytes, detector: Detector, gate: Ordered, alerts: Alerts | None = None
+    ) -> Self:
         """Resume what `save` wrote to a file or `snapshot` returned, with the same kind of gate and the same alerts."""
-        if isinstance(saved_in, bytes):
+        if isinstance(saved_in, str | os.PathLike):
+            source, saved = f"'{saved_in}'", read(saved_in, KIND, needs=_NEEDS)
+        else:
             source = "The snapshot"
             saved = from_bytes(saved_in, KIND, source, needs=_NEEDS)
-        else:
-            source, saved = f"'{saved_in}'", read(saved_in, KIND, needs=_NEEDS)
         if "stream" not in saved.arrays:
             raise ModelFileError(f"{source} is not a complete stream snapshot. Pass a file written by a stream.")
         with restoring(KIND, source):

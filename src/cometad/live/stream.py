@@ -27,7 +27,7 @@ KIND = "Stream"
 SOURCE = "The snapshot"
 
 
-@dataclass  # not frozen: to set fields that cannot change takes longer than a view takes to score a reading
+@dataclass(frozen=True, init=False)
 class Scored:
     """Scores that became final; converts to an array of the ranking scores, as `decision_function` returns them.
 
@@ -51,6 +51,31 @@ class Scored:
     ranking_start: int  # the time step of the first ranking score
     scores: Floats  # (ranking time,)  ranking scores
     left_out: Flags | None = None  # (time, variable)  counted as normal because its readings were imputed
+
+    def __init__(
+        self,
+        start: int,
+        alert_scores: Floats,
+        flags: NDArray[np.int64],
+        thresholds: Floats,
+        variables: Floats,
+        changes: Sequence[Change],
+        ranking_start: int,
+        scores: Floats,
+        left_out: Flags | None = None,
+    ) -> None:
+        # At once: to set the fields of a frozen object one by one takes longer than a view takes to score a reading.
+        self.__dict__.update(
+            start=start,
+            alert_scores=alert_scores,
+            flags=flags,
+            thresholds=thresholds,
+            variables=variables,
+            changes=changes,
+            ranking_start=ranking_start,
+            scores=scores,
+            left_out=left_out,
+        )
 
     def __len__(self) -> int:
         return len(self.alert_scores)

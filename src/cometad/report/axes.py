@@ -213,7 +213,7 @@ def _micros(times: Array) -> Array:
 
 
 def _round_number(least: float) -> float:
-    """The smallest of ..., 0.5, 1, 2, 5, 10, 20, ... that is at least `least`, or the largest of all floats' ones."""
+    """The smallest of ..., 0.5, 1, 2, 5, 10, 20, ... that is at least `least`, else the largest a float can hold."""
     power = 10.0 ** math.floor(math.log10(least))
     steps = [power * digit for digit in (1, 2, 5, 10) if power * digit <= LARGEST]
     return next((step for step in steps if step >= least), steps[-1])

@@ -18,7 +18,7 @@ from cometad.report.contents import LEVELS, ScoreDrift, Usage, thin
 
 Interval = tuple[int, int]  # half-open, in time steps
 
-INK, SCORE, LIMIT, FOUND, EVENT = "#30343f", "#1f6f8b", "#b5502f", "#3b8f5a", "#c0392b"
+INK, SCORE, LIMIT, FOUND, MISSED = "#30343f", "#1f6f8b", "#b5502f", "#3b8f5a", "#c0392b"
 BEFORE = "#9aa3b0"  # the training data
 FAULT = "#f2c14e"  # a planted fault
 COLORS = 256  # of a .png
@@ -72,7 +72,7 @@ def scores(
     _bound(axes, 0, len(values), times)
     axes.set_ylabel("score")
     for event in events:  # as strong as it is severe
-        _shade(axes, event.start, event.stop, times, alpha=max(0.6 * event.severity, 0.05))
+        shade(axes, [(event.start, event.stop)], [False], times, alpha=max(0.6 * event.severity, 0.05))
 
 
 def event(axes: Any, explanation: Explanation, variable: str | None = None, times: NDArray[Any] | None = None) -> None:
@@ -104,7 +104,7 @@ def event(axes: Any, explanation: Explanation, variable: str | None = None, time
         places = _across(steps[chosen], times)
         axes.plot(places, values[chosen, column], color=color, linewidth=1.2, linestyle=dash, label=label)
     _bound(axes, explanation.begin, explanation.begin + len(steps), times)
-    _shade(axes, explanation.start, explanation.stop, times, alpha=0.3)
+    shade(axes, [(explanation.start, explanation.stop)], [False], times)
     axes.set_ylabel(name)
     axes.set_title(f"{100 * share:.0f} % share", fontsize=9, loc="left")
 
@@ -172,11 +172,27 @@ def histogram(axes: Any, drift: ScoreDrift) -> None:
     axes.set_xlabel("score")
 
 
-def _shade(axes: Any, start: int, stop: int, times: NDArray[Any] | None, alpha: float) -> None:
+def shade(
+    axes: Any,
+    intervals: Sequence[Interval],
+    found: Sequence[bool],
+    times: NDArray[Any] | None = None,
+    alpha: float = 0.3,
+) -> None:
+    """Shade intervals, green where found and red where missed.
+
+    >>> from matplotlib.figure import Figure
+    >>> from cometad.report import plots
+    >>> axes = Figure().subplots()
+    >>> plots.shade(axes, [(3, 5), (8, 9)], [True, False])
+    >>> len(axes.patches)
+    2
+    """
     left, right = axes.get_xlim()
     min_width = 0.002 * (right - left)  # a spike of one time step must be visible too
-    begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
-    axes.axvspan(begin, max(end, begin + min_width), color=EVENT, alpha=alpha, linewidth=0)
+    for (start, stop), hit in zip(intervals, found, strict=True):
+        begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
+        axes.axvspan(begin, max(end, begin + min_width), color=FOUND if hit else MISSED, alpha=alpha, linewidth=0)
 
 
 class Excerpt(NamedTuple):

@@ -43,6 +43,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class DatasetReader:
+    """How to read a dataset, where its files are, and its published size."""
+
     read: Callable[[str, Path], Iterable[Dataset | StoredDataset]]  # name, folder or archive -> entities by name
     folder: str  # in the data folder
     mark: str  # pattern of a file that only this dataset has
