@@ -83,6 +83,20 @@ def test_messages_are_taken_in_order_and_bad_ones_are_set_aside_with_their_reaso
     assert (taker.connection.readings, taker.connection.set_aside) == (3, 4)
 
 
+def test_the_receipt_of_messages_that_were_taken_in_halves_counts_them_all():
+    class Small(Shelf):
+        async def receive(self, batches, position=None):
+            if sum(len(one.lines) for one in batches) > 2:
+                raise InputError("These are too many.")
+            return await super().receive(batches, position)
+
+    good = {"flow": 1, "level": 2}
+    bodies = [good, good, b"on fire", [good, good, good], {"flow": -1, "level": 2}, good]
+    receipt = asyncio.run(intake(Small()).take([message(body) for body in bodies], 6))
+    assert receipt.accepted == 3
+    assert [one.line for one in receipt.refused] == [3, 4, 5]
+
+
 def test_a_busy_receiver_gets_the_readings_once_it_has_room():
     shelf = Shelf(busy=3)
     asyncio.run(intake(shelf).take([message({"flow": 1, "level": 2})]))

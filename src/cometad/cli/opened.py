@@ -63,7 +63,10 @@ def opened(
 
 
 class Source:
-    """Readings for a detector, or for one that is yet to be fitted, and may then have gaps or not."""
+    """Readings for a detector; a missing file or a bad option is refused at once.
+
+    If the detector is not fitted yet, `gaps` says whether readings may be missing.
+    """
 
     def __init__(self, path: Path, read: "ReadOptions", detector: "Detector | None" = None, gaps: bool = True) -> None:
         from cometad.data.resample import parse_resampling

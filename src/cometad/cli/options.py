@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 def flag(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """An option, as the default value of a parameter or a field; with the default `...` it is required."""
+    """An option, as the default value of a parameter or a field; with the default `...` it is required.
+
+    The command line fills in the fields of an options class. If you construct one yourself, pass every field: one that
+    is left out holds typer's option object, not its default.
+    """
     return typer.Option(default, *names, help=help, **more)
 
 
@@ -144,7 +148,10 @@ def with_options(verb: Callable[..., None], order: str = "") -> Callable[..., No
 
 
 def _parameters(taker: Any, last: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The options that a verb or a group takes itself or in groups; those of every help page's end go to `last`."""
+    """The options of a verb or a group, including those of nested groups.
+
+    Options that every help page lists at its end are appended to `last` instead.
+    """
     found = list[inspect.Parameter]()
     for each in inspect.signature(taker).parameters.values():
         found += _parameters(each.annotation, last) if is_dataclass(each.annotation) else [each]

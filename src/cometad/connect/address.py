@@ -20,7 +20,7 @@ class Option(NamedTuple):
 
 
 def choice(what: str, known: Iterable[str], default: str) -> Option:
-    """An option with a few known values; `what` names them in the refusal of another."""
+    """An option with a few known values; `what` says in the error message what they are."""
 
     def read(text: str) -> str:
         if text != default and text not in known:
@@ -30,8 +30,11 @@ def choice(what: str, known: Iterable[str], default: str) -> Option:
     return Option(default, read)
 
 
-def one_of(known: Sequence[str], refusal: str) -> Option:
-    """An option with a few known values, the first by default; `refusal` has a blank for another."""
+def keyword(known: Sequence[str], refusal: str) -> Option:
+    """An option with a few known values, the first being the default.
+
+    `refusal` is the error message for any other value, with `{}` where that value goes.
+    """
 
     def read(text: str) -> str:
         if text not in known:
@@ -41,8 +44,11 @@ def one_of(known: Sequence[str], refusal: str) -> Option:
     return Option(known[0], read)
 
 
-def whole(most: int, refusal: str, default: str = "") -> Option:
-    """An option with a number from 1 to `most`, None without a default; `refusal` has a blank for another text."""
+def whole_number(most: int, refusal: str, default: str = "") -> Option:
+    """An option with a whole number from 1 to `most`; None if it is not given and has no default.
+
+    `refusal` is the error message for any other text, with `{}` where that text goes.
+    """
 
     def read(text: str) -> int | None:
         if not text and not default:

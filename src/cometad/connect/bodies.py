@@ -61,11 +61,10 @@ def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> ReadingBa
             raise InputError("The body has no readings.", advice="no readings")
         numbers, values, times, _ = map(list, zip(*found, strict=True))
         return ReadingBatch(stream, layout.names, np.array(values, np.float64), times, [None] * len(found), numbers)
-    items = [(item, line, stream, None) for line, item in enumerate(_items(body, form), 1)]
-    batches, refused = _batches(items, lambda _: layout)
-    if refused:
-        raise InputError(refused[0].reason)
-    return batches[0]
+    part = _Gathered(layout, None)
+    for line, item in enumerate(_items(body, form), 1):
+        part.add(item, line, stream)
+    return part.batch(stream)
 
 
 def parse_mixed(body: bytes, form: str, layout_of: LayoutOf) -> tuple[list[ReadingBatch], list[Refusal]]:
@@ -193,6 +192,13 @@ class _Gathered:
         if not is_integer(number) or not 0 <= number <= LARGEST_SEQUENCE:
             raise InputError(f"{self._where(line)}: the field 'sequence' is not a whole number from 0 to 2^63 - 1.")
         return int(number)
+
+    def batch(self, stream: str) -> ReadingBatch:
+        """All readings as those of one stream; the first bad one raises an error."""
+        values = _plain(self._rows, len(self._layout.names))
+        if values is None:
+            values = np.array([self._checked(row) for row in self._rows])
+        return self._batch(stream, self._rows, values)
 
     def batches(self) -> tuple[list[ReadingBatch], list[Refusal]]:
         rows, width, bad = self._rows, len(self._layout.names), list[Refusal]()

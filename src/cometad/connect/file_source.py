@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from cometad.connect.address import Address, one_of
+from cometad.connect.address import Address, keyword
 from cometad.connect.bodies import LayoutOf
 from cometad.connect.contract import Lost, Rejection
 from cometad.connect.followed_file import (
@@ -45,8 +45,8 @@ from cometad.data.text import Layout, separator_hint
 from cometad.errors import InputError, ParameterError
 
 OPTIONS = {
-    "follow": one_of(("yes", "no"), "The option follow is {}. Choose yes or no."),
-    "order": one_of(("name", "time"), "The option order is {}. Choose name or time."),
+    "follow": keyword(("yes", "no"), "The option follow is {}. Choose yes or no."),
+    "order": keyword(("name", "time"), "The option order is {}. Choose name or time."),
 }
 POLL = 0.25  # seconds between scans of the folder
 ROTATION = 5.0  # seconds that a file may be missing during rotation

@@ -92,6 +92,10 @@ class Intake:
     def connected(self) -> None:
         self.mark("connected")
 
+    def lost(self, reason: str) -> None:
+        """Report that the source does not respond; it is retried."""
+        self.mark("lost", reason)
+
     def mark(self, state: Link, reason: str | None = None) -> None:
         one = self.connection
         if (one.state, one.reason) != (state, reason):
@@ -100,7 +104,7 @@ class Intake:
 
     # -- readings ----------------------------------------------------------------------------------------------------
 
-    async def take(self, messages: Sequence[Message], position: Any = None) -> None:
+    async def take(self, messages: Sequence[Message], position: Any = None) -> Receipt:
         """Store messages in order; unusable ones are set aside with their reasons.
 
         `position` is how far the source was read after all of them, as in `deliver`. Messages with too many readings
@@ -109,22 +113,28 @@ class Intake:
         batches, refused = await asyncio.to_thread(parse_messages, messages, self.layout)
         await self._reject_refused(refused, messages)
         if not batches and position is None:
-            return
+            return Receipt(refused=refused)
         try:
-            await self.deliver(batches, messages, position)
+            receipt = await self.deliver(batches, messages, position)
         except InputError as error:
             half = len(messages) // 2
             if half:
-                await self.take(messages[:half], messages[half - 1].position)
-                await self.take(messages[half:], position)
-                return
+                receipt = await self.take(messages[:half], messages[half - 1].position)
+                rest = await self.take(messages[half:], position)
+                rest.refused = [one._replace(line=one.line + half) for one in rest.refused]
+                receipt.add(rest)
+                return receipt
             (one,) = messages
-            await self.reject([Rejection(one.where, one.body, str(error), one.stream or one.key or "")])
-            await self.take([], position)
+            stream = one.stream or one.key or ""
+            await self.reject([Rejection(one.where, one.body, str(error), stream)])
+            receipt = await self.take([], position)
+            receipt.refused.append(Refusal(1, stream, str(error)))
+        receipt.refused = sorted([*receipt.refused, *refused])
+        return receipt
 
     async def deliver(
         self, batches: Sequence[ReadingBatch], origin: Sequence[Message] = (), position: Any = None
-    ) -> None:
+    ) -> Receipt:
         """Store readings; waits while the receiver is busy. Refused ones are set aside.
 
         `origin` has the message for each line (from 1) of the batches, so that people see what was refused. `position`
@@ -153,6 +163,7 @@ class Intake:
         self.connection.readings += receipt.accepted
         self.connection.last_message = time.time()
         await self._reject_refused(receipt.refused, origin)
+        return receipt
 
     async def _received(self, batches: Sequence[ReadingBatch], position: Position | None) -> Receipt:
         """What became of readings; if it is cancelled, it waits for them first.

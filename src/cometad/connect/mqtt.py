@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, NamedTuple
 
-from cometad.connect.address import Address, Option, choice, whole
+from cometad.connect.address import Address, Option, choice, whole_number
 from cometad.connect.contract import Message
 from cometad.connect.intake import Intake
 from cometad.connect.mqtt_link import VERSIONS, BrokerAddress, Incoming, MqttLink, TidySocket, UnsupportedVersion
@@ -44,7 +44,9 @@ class MqttSource(ConnectedSource):
     OPTIONS: ClassVar = {
         "client": Option(),
         "version": choice("version of MQTT", VERSIONS, ""),
-        "hold": whole(LONGEST_HOLD, "The option hold is {}. Write a number of periods from 1 to 1000.", str(HOLD)),
+        "hold": whole_number(
+            LONGEST_HOLD, "The option hold is {}. Write a number of periods from 1 to 1000.", str(HOLD)
+        ),
         "ca": Option(),
         "certificate": Option(),
         "key": Option(),

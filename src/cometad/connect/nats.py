@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, TypeVar
 
-from cometad.connect.address import Address, Option, whole
+from cometad.connect.address import Address, Option, whole_number
 from cometad.connect.contract import Lost, Message
 from cometad.connect.intake import Intake
 from cometad.connect.source import START, ConnectedSource, read_parts
@@ -50,7 +50,7 @@ class NatsSource(ConnectedSource):
 
     OPTIONS: ClassVar = {
         "subject": Option(),
-        "parts": whole(1024, "The option parts is {}. Write a number from 1 to 1,024."),
+        "parts": whole_number(1024, "The option parts is {}. Write a number from 1 to 1,024."),
         "group": Option("cometad", _group),
         "start": START,
         "tls": Option("no"),

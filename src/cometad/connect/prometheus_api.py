@@ -38,7 +38,7 @@ class SlowQuery(Lost):
 
 
 class PrometheusApi:
-    """A client of the API; it asks within `opened`."""
+    """A client of the API; make all requests inside `async with api.opened()`."""
 
     def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
         if not address.host:
@@ -61,7 +61,8 @@ class PrometheusApi:
     async def opened(self) -> AsyncIterator[None]:
         self._slots = asyncio.Semaphore(AT_ONCE)
         # No redirects: they would leak login and token. `_ask` limits the time of the whole response.
-        async with httpx.AsyncClient(headers=self._headers, auth=self._login, timeout=None) as self._client:
+        client = httpx.AsyncClient(headers=self._headers, auth=self._login, timeout=None, follow_redirects=False)
+        async with client as self._client:
             yield
 
     async def now(self) -> float:

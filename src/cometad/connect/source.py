@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import ClassVar, NoReturn, Protocol
 
-from cometad.connect.address import Address, Option, one_of
+from cometad.connect.address import Address, Option, keyword
 from cometad.connect.contract import LONGEST_WAIT, Lost, Unavailable, UnknownStream, retry_wait
 from cometad.connect.intake import Intake
 from cometad.errors import CometadError, MissingExtraError, unknown
@@ -59,7 +59,7 @@ class ConnectedSource:
 
 
 # What a new part begins with.
-START = one_of(("all", "new"), "The option start is {}. Write start=all or start=new.")
+START = keyword(("all", "new"), "The option start is {}. Write start=all or start=new.")
 
 
 class PartedSource(Protocol):

@@ -162,8 +162,9 @@ class TagFeed:
         self._intake, self._layout = intake, layout
         self.table = TagTable(layout.names, self.period, hold=hold)
         position = intake.position
-        if isinstance(position, dict) and self.table.continues(position.get("tags", {})):
-            self.table.restore(position["tags"])
+        state = position.get("tags") if isinstance(position, dict) else None
+        if isinstance(state, dict) and self.table.continues(state):
+            self.table.restore(state)
         self._rows: list[Row] = []
         self._rejected: list[Rejection] = []
         self._behind = 0.0  # seconds from the next row back to the value that came last

@@ -101,7 +101,7 @@ class ScoreTask:
     readings: EntityReadings
     content: bytes
     alerts: Alerts = field(default_factory=Alerts)
-    most_events: int = 0  # that its page explains
+    most_events: int = 0  # how many events the entity's page explains
 
 
 class ScoreAnswer(NamedTuple):

@@ -5,16 +5,11 @@ import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from cometad.connect.address import one_of
+from cometad.connect.address import keyword
 from cometad.connect.contract import Lost
 from cometad.connect.out.message import EventMessage
 from cometad.connect.out.notifier import Destination, Notifier, Rejected
 from cometad.errors import ParameterError, needs_extra
-
-kafka: Any = needs_extra("confluent_kafka", "connect")
-nats: Any = needs_extra("nats", "connect")
-js_errors: Any = needs_extra("nats.js.errors", "connect")
-paho: Any = needs_extra("paho.mqtt.client", "connect")
 
 STREAM = "{stream}"  # in a topic, the name of the stream
 
@@ -72,7 +67,8 @@ class MqttTopic(TopicNotifier):
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
-        self._protocol = paho.MQTTv5
+        self._paho: Any = needs_extra("paho.mqtt.client", "connect")
+        self._protocol = self._paho.MQTTv5
         self._client: Any = None
         self._refused: dict[int, str] = {}  # message: reason
 
@@ -99,7 +95,7 @@ class MqttTopic(TopicNotifier):
             )
 
     def _connect(self) -> None:
-        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=self._protocol)
+        client = self._paho.Client(self._paho.CallbackAPIVersion.VERSION2, protocol=self._protocol)
         if self.address.username is not None:
             client.username_pw_set(self.address.username, self.password)
         if self.address.scheme == "mqtts":
@@ -128,15 +124,15 @@ class MqttTopic(TopicNotifier):
         self._drop()
         reason = answers[0] if answers else "no answer"
         if reason == self.OLDER:
-            self._protocol = paho.MQTTv311
+            self._protocol = self._paho.MQTTv311
         if reason in self.PERSON:
             raise Rejected(f"{self.who} refused the connection: {reason}. Check its user and password_variable.")
         raise Lost(f"{self.who} at {self.destination.shown} did not accept the connection: {reason}.")
 
     def _extras(self, message: str) -> dict[str, Any]:
-        if self._protocol != paho.MQTTv5:
+        if self._protocol != self._paho.MQTTv5:
             return {}
-        found = paho.Properties(paho.PacketTypes.PUBLISH)
+        found = self._paho.Properties(self._paho.PacketTypes.PUBLISH)
         found.UserProperty = ("id", message)
         return {"properties": found}
 
@@ -156,6 +152,8 @@ class NatsTopic(TopicNotifier):
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
+        self._nats: Any = needs_extra("nats", "connect")
+        self._js_errors: Any = needs_extra("nats.js.errors", "connect")
         self._connection: Any = None
 
     async def publish(self, messages: Sequence[TopicMessage]) -> None:
@@ -165,13 +163,13 @@ class NatsTopic(TopicNotifier):
         for one in messages:
             try:
                 await jetstream.publish(one.topic, one.body, timeout=timeout, headers={"Nats-Msg-Id": one.id})
-            except js_errors.NoStreamResponseError as error:
+            except self._js_errors.NoStreamResponseError as error:
                 raise Rejected(
                     f"{self.who} has no JetStream stream for the subject {one.topic!r}. Create one."
                 ) from error
-            except (js_errors.APIError, nats.errors.MaxPayloadError, ValueError) as error:
+            except (self._js_errors.APIError, self._nats.errors.MaxPayloadError, ValueError) as error:
                 raise Rejected(f"{self.who} refused a message: {_words(error)}.") from error
-            except (nats.errors.Error, OSError) as error:
+            except (self._nats.errors.Error, OSError) as error:
                 await self.close()
                 raise self.interrupted(_words(error)) from error
 
@@ -182,7 +180,7 @@ class NatsTopic(TopicNotifier):
             if not said:  # `publish` raises later errors too
                 said.append(error)
 
-        client = nats.NATS()
+        client = self._nats.NATS()
         try:
             await client.connect(
                 f"nats://{self.address.host}:{self.address.port(self.PORT)}",
@@ -194,7 +192,7 @@ class NatsTopic(TopicNotifier):
                 reconnect_time_wait=0.1,
                 error_cb=hear,
             )
-        except (nats.errors.Error, OSError) as error:
+        except (self._nats.errors.Error, OSError) as error:
             await client.close()
             problem = _words(said[0] if said else error)
             if "authorization" in problem.lower():
@@ -221,7 +219,7 @@ class KafkaTopic(TopicNotifier):
     """
 
     OPTIONS: ClassVar = {
-        "security": one_of(("plaintext", "ssl"), "The option security must be plaintext or ssl. Got {} instead.")
+        "security": keyword(("plaintext", "ssl"), "The option security must be plaintext or ssl. Got {} instead.")
     }
     WRONG = "+#*>/ \t\r\n\0{}"
     PORT = 9092
@@ -238,6 +236,7 @@ class KafkaTopic(TopicNotifier):
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(destination)
+        self._kafka: Any = needs_extra("confluent_kafka", "connect")
         address, security = self.address, self.options["security"]
         self._settings: dict[str, Any] = {
             "bootstrap.servers": f"{address.host}:{address.port(self.PORT)}",
@@ -260,11 +259,11 @@ class KafkaTopic(TopicNotifier):
         errors = list[Any]()
         try:
             if self._producer is None:
-                self._producer = kafka.Producer({**self._settings})
+                self._producer = self._kafka.Producer({**self._settings})
             for one in messages:
                 told = {"headers": [("id", one.id.encode())], "on_delivery": lambda error, _: errors.append(error)}
                 self._producer.produce(one.topic, one.body, key=one.key, **told)
-        except (kafka.KafkaException, BufferError) as error:
+        except (self._kafka.KafkaException, BufferError) as error:
             raise Rejected(f"{self.who} does not accept messages: {error}. Check its url.") from error
         left = self._producer.flush(self.destination.timeout + 1)
         if left:  # they must not arrive after later messages
