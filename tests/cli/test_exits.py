@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from cli_case import COMETAD, TIMEOUT, deadline, done, fitted, in_shell, refused, run, table_of_readings
+from cometad.cli import main
 
 ODD = "fl\x1b[31mow"  # turns a terminal red
 CLOSED = "cometad: Standard output is closed. Redirect it to a file instead.\n"
@@ -53,6 +54,12 @@ def test_a_closed_input_is_named(folder, command):
     assert (code, out) == (2, "")
     assert err.startswith("cometad: Standard input is closed. Send ")
     assert err.count("\n") == 1
+
+
+def test_a_process_without_an_input_is_told_so(folder, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["stream", "plant.comet"]) == 2
+    assert capsys.readouterr().err.startswith("cometad: Standard input is closed. Send ")
 
 
 @pytest.mark.parametrize(

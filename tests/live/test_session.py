@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad import Alerts, Comet, NetworkComet, Quantile
+from cometad.checkpoint import from_bytes, to_bytes
 from cometad.data import ForwardFill
 from cometad.data.cells import StreamDates
 from cometad.data.resample import Resampling, resample
 from cometad.data.text import Reading
 from cometad.errors import CometadError, InputError, ModelFileError
-from cometad.live.session import Clock, Grid, Ordered, Session
+from cometad.live.session import KIND, Clock, Grid, Ordered, Session
 from cometad.network import OneCycle
 from cometad.series import Series
 from contract import is_a_sentence, waves
@@ -323,6 +324,21 @@ def test_snapshots_in_bytes_that_are_damaged_or_of_another_gate_are_refused(stri
         assert is_a_sentence(str(caught.value))
     with pytest.raises(ModelFileError, match="different resampling"):
         Session.resume(content, strict, Clock())
+
+
+def test_a_snapshot_that_is_incomplete_or_contradicts_itself_is_refused(strict):
+    session = Session(strict, Ordered())
+    session.take_many(FRESH[:20], SECONDS[:20])
+    whole = from_bytes(session.snapshot(), KIND, "", needs=())
+    arrays = {name: own for name, own in whole.arrays.items() if name != "stream"}
+    facts = whole.facts | {"times": [*whole.facts["times"], None]}
+    for bad, words in (
+        (whole._replace(arrays=arrays), "not a complete"),
+        (whole._replace(facts=facts), "1 times for 0"),
+    ):
+        with pytest.raises(ModelFileError, match=words) as caught:
+            Session.resume(to_bytes(bad), strict, Ordered())
+        assert is_a_sentence(str(caught.value))
 
 
 def test_a_verdict_on_an_event_counts_and_survives_a_snapshot(strict):
