@@ -164,7 +164,8 @@ class Service:
         return [stream.describe(self.scorer.lag(stream) or 0.0, recent) for stream in streams]
 
     def _tell_state(self, stream: LiveStream) -> None:
-        (state,) = self.describe([stream])
+        # As it is in memory: the threads that tell go on while the database is away.
+        state = stream.describe(self.scorer.lag(stream) or 0.0)
         self.listeners.news("stream", stream.name, state.model_dump(exclude={"recent"}))
 
     # -- readings ---------------------------------------------------------------------------------------------------

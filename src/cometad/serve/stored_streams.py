@@ -47,7 +47,7 @@ class StoredStreams(dict[str, LiveStream]):
 
     def add(self, streams: Iterable[LiveStream]) -> None:
         for stream in streams:
-            stream.owned, self[stream.name] = True, stream
+            stream.is_copy, stream.owned, self[stream.name] = False, True, stream
             if stream.row.lost_detector:
                 _log.error("stream paused", stream=stream.name, problem=stream.row.reason)
 
@@ -139,11 +139,11 @@ class StoredStreams(dict[str, LiveStream]):
             if self._received.get(row.id, (0, 0.0))[0] != arrivals.next_seq:
                 self._received[row.id] = (arrivals.next_seq, time.time())
             arrivals.last_received = self._received[row.id][1]  # silence counts from when this process noticed
-        return LiveStream(facts, detector, layout, arrivals, source=self.sources.get(row.name))
+        return LiveStream(facts, detector, layout, arrivals, source=self.sources.get(row.name), is_copy=True)
 
     def look(self, streams: Iterable[LiveStream]) -> None:
-        """Fill in the last scores and the events of streams that this process does not score, as they are stored."""
-        foreign = {one.id: one for one in streams if not (one.owned or self._released.get(one.id) is one)}
+        """Fill in the last scores and the events of streams that this process never scored, as they are stored."""
+        foreign = {one.id: one for one in streams if one.is_copy}
         if not foreign:
             return
         with self._store.read() as connection:
