@@ -332,6 +332,10 @@ class LiveScorer:
                 stream.scoring.open_event = known.model_copy(update=said)
                 stream.publish()
             verdict.done.set_result(None)
+        except StorageError as error:  # the stream is well, and learns the verdict once it is opened again
+            stream.scoring.session = None
+            verdict.done.set_exception(error)
+            self.open_later(stream)
         except Exception as error:
             verdict.done.set_exception(error)
             self.pause(stream, _reason(error))
