@@ -393,6 +393,39 @@ def test_a_process_gives_signs_of_life_again_once_the_database_is_back(pair):
         assert one.members._link is not None
 
 
+def test_a_process_keeps_no_session_without_its_lock(pair):
+    (one, _), (two, _) = pair
+    lock = {"locks": LOCKS, "id": one.members.id}
+    with one.members._lock, two.store.engine.connect() as old:  # as its own, which the server has not ended yet
+        one.members._unlink()
+        until(lambda: old.execute(text("SELECT pg_try_advisory_lock(:locks, :id)"), lock).scalar_one())
+        assert one.members._signed()
+        assert one.members._link is None
+        old.execute(text("SELECT pg_advisory_unlock(:locks, :id)"), lock)
+        assert one.members._signed()
+        assert one.members._link is not None
+
+
+def test_a_process_that_has_just_joined_is_not_taken_for_dead(pair, monkeypatch):
+    (one, first), (two, second) = pair
+    put(first, "a")
+    stream_id, rows = one.streams.find("a").id, one.store.rows
+
+    def join_meanwhile(statement):
+        found = rows(statement)
+        if not two.streams:
+            post(second, "a", READINGS[:1])
+        return found
+
+    two.members.leave()
+    monkeypatch.setattr(one.store, "rows", join_meanwhile)
+    assert "a" not in one.members.orphans()
+    two.sharing.release(["a"])
+    two.members.leave()
+    assert not one.members.in_charge({stream_id})
+    assert owner(one, "a") == two.members.id
+
+
 def test_signs_of_life_do_not_wait_for_the_scorer(pair):
     (one, first), (two, _) = pair
     fed(first, "a", VALUES[:10])
@@ -676,3 +709,35 @@ def test_readings_that_a_dead_process_had_not_scored_are_scored_by_another(pair,
     assert settled(second, "a", 100)["scores"] == expected(pump[0], VALUES[:100])[0]
     until(lambda: owner(two, "a") is None)
     stuck.set()
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_stream_that_is_taken_without_new_readings_is_scored_as_far_as_it_is_stored(pair, pump, is_paused):
+    (one, first), (two, second) = pair
+    put(first, "a")
+    stuck = threading.Event()
+    one.scorer.do(lambda: stuck.wait(60))
+    post(first, "a", READINGS[:100])
+    with two.store.write() as connection:  # as if it had died
+        connection.execute(schema.members.delete().where(schema.members.c.id == one.members.id))
+    if is_paused:
+        until(lambda: second.post("/v1/streams/a/pause").status_code == 200)
+    else:
+        assert post(second, "a", READINGS[:100])["repeated"] == 100
+    assert settled(second, "a", 100)["scores"] == expected(pump[0], VALUES[:100])[0]
+    stuck.set()
+
+
+def test_a_stream_is_known_even_if_it_was_looked_up_just_before_it_was_created(pair, monkeypatch):
+    (one, first), _ = pair
+    load = one.streams.load
+
+    def create_meanwhile(which):
+        found = load(which)
+        monkeypatch.setattr(one.streams, "load", load)
+        put(first, "a")
+        return found
+
+    monkeypatch.setattr(one.streams, "load", create_meanwhile)
+    assert one.streams.find("a") is None
+    assert one.streams.find("a") is not None

@@ -256,6 +256,7 @@ class Service:
             row |= {"paused": False, "reason": None, "dates": "{}", "first_seq": 0, "first_step": 0, "first_event": 0}
             with self.store.write() as connection:
                 connection.execute(insert(schema.streams).values(row))
+            self.streams.created += 1
             self.streams.sources.pop(name, None)  # what it said of a stream that was not there
             stream = self.streams.stored(name)
             if stream is None:

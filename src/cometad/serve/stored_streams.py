@@ -42,6 +42,7 @@ class StoredStreams(dict[str, LiveStream]):
         self._store, self._detectors = store, detectors
         self.sources: dict[str, Connection] = {}  # that feed streams, by their names
         self._unknown: dict[str, float] = {}  # names that no stream had, and when that was
+        self.created = 0  # streams, by this process: what was looked up meanwhile may be out of date
         self._released: OrderedDict[int, LiveStream] = OrderedDict()
         self._received: dict[int, tuple[int, float]] = {}  # by id: how many readings, and when that was noticed
 
@@ -84,12 +85,15 @@ class StoredStreams(dict[str, LiveStream]):
 
     def stored(self, name: str) -> LiveStream | None:
         """A stream that this process may not have, as it is stored now."""
+        created = self.created
         found = next(iter(self.load(schema.streams.c.name == name)), None)
         self._unknown.pop(name, None)
         if found is None:
             if len(self._unknown) >= MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = time.monotonic()
+            if self.created != created:
+                self._unknown.pop(name, None)
         return found
 
     def all(self) -> list[LiveStream]:
