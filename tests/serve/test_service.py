@@ -379,6 +379,26 @@ def test_an_event_takes_nothing_over_from_the_one_before(running):
     assert (found["verdict"], found["verdict_at"]) == (None, None)
 
 
+def test_a_verdict_that_comes_while_the_database_is_away_does_not_pause_its_stream(running, monkeypatch):
+    service, client = running
+    put(client, "ruled-late")
+    post(client, "ruled-late", as_readings(VALUES[:100]))
+    event = until(lambda: events_of(client, "ruled-late"))[0]
+    stream, opened = service.stream("ruled-late"), service.scorer.open
+    service.scorer.do(lambda: setattr(stream.scoring, "session", None)).result()
+
+    def fail_once(stream):
+        monkeypatch.setattr(service.scorer, "open", opened)
+        raise StorageError("The database is away.")
+
+    monkeypatch.setattr(service.scorer, "open", fail_once)
+    assert client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).status_code == 503
+    until(lambda: stream.scoring.session is not None)
+    assert not stream.row.paused
+    assert stream.scoring.known_verdict > 0
+    assert events_of(client, "ruled-late")[0]["verdict"] == "normal"
+
+
 def test_a_verdict_is_learned_and_shown_or_neither(running):
     service, client = running
     put(client, "both")

@@ -7,14 +7,17 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 import pytest
 from sqlalchemy import create_engine, delete, select, text
 
 from cometad.connect.bodies import parse_body
 from cometad.connect.contract import Lost, Message, Position
 from cometad.connect.intake import Connection, Intake
+from cometad.serve.arrivals import Accepted
 from cometad.serve.members import LOCKS
 from cometad.serve.storage import history, schema
+from cometad.serve.storage.history import HistoryRows
 from cometad.serve.storage.store import StorageError
 from serve_case import (
     START,
@@ -149,6 +152,73 @@ def test_a_stream_whose_first_readings_are_on_their_way_is_scored_before_it_is_r
     assert one.streams.find("a").scoring.scored_seq == 100
     post(second, "a", READINGS[100:])
     assert settled(second, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
+
+
+def test_a_stream_is_released_only_after_readings_that_wait_behind_its_release(pair, pump):
+    (one, first), (_, second) = pair
+    fed(first, "a", VALUES[:50])
+    stuck = threading.Event()
+    one.scorer.do(lambda: stuck.wait(60))
+    post(first, "a", READINGS[50:100])
+    releasing = threading.Thread(target=one.sharing.release, args=[["a"]])
+    releasing.start()
+    until(lambda: len(one.scorer._work) == 2)
+    post(first, "a", READINGS[100:150])
+    until(lambda: len(one.scorer._work) == 3)
+    stuck.set()
+    releasing.join(60)
+    assert owner(one, "a") is None
+    assert one.streams.find("a").scoring.scored_seq == 150
+    assert settled(second, "a", 150)["scores"] == expected(pump[0], VALUES[:150])[0]
+
+
+def test_readings_that_were_dropped_while_their_stream_moved_are_scored_with_the_next_ones(pair, pump, monkeypatch):
+    (one, first), _ = pair
+    fed(first, "a", VALUES[:50])
+    with monkeypatch.context() as patch:
+        patch.setattr(one.scorer, "put", lambda work: list(work))
+        post(first, "a", READINGS[50:100])
+    post(first, "a", READINGS[100:])
+    assert settled(first, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
+
+
+def test_a_stream_that_fails_while_the_database_is_away_does_not_end_the_thread_that_scores(pair, pump, monkeypatch):
+    (one, first), _ = pair
+    for name in ("a", "b"):
+        fed(first, name, VALUES[:50])
+
+    def away(*_):
+        raise StorageError("The database is away.")
+
+    stream = one.streams["a"]
+
+    def fail(*_):
+        stream.owned = False  # lost in this moment
+        raise ValueError
+
+    monkeypatch.setattr(one.store, "read", away)
+    one.scorer.do(lambda: one.scorer._guarded(stream, fail, str)).result(60)
+    assert not stream.row.paused
+    stream.owned = True
+    one.scorer.do(lambda: one.scorer.pause(stream, "It failed.")).result(60)
+    assert stream.row.paused
+    monkeypatch.setattr(one.scorer, "_guarded", away)
+    one.scorer.put([Accepted(stream, HistoryRows(50, np.zeros(1), np.zeros((1, 3))), 0.0)])
+    one.scorer.do(lambda: None).result(60)
+    assert one.scorer.unscored == 0
+    monkeypatch.undo()
+    post(first, "b", READINGS[50:100])
+    assert settled(first, "b", 100)["scores"] == expected(pump[0], VALUES[:100])[0]
+
+
+def test_a_stream_that_is_being_released_keeps_its_scoring_when_it_is_looked_at(pair):
+    (one, first), _ = pair
+    fed(first, "a", VALUES[:50])
+    stream = one.streams["a"]
+    last = stream.scoring.last
+    one.members.doubt([stream])  # as within a release
+    one.describe([stream])
+    assert stream.scoring.last is last
 
 
 def test_a_stream_that_cannot_be_released_goes_on(pair, pump, monkeypatch):
@@ -321,6 +391,39 @@ def test_a_process_gives_signs_of_life_again_once_the_database_is_back(pair):
         one.store.engine = engine
         one.members._signed()  # false if the other process was quicker
         assert one.members._link is not None
+
+
+def test_a_process_keeps_no_session_without_its_lock(pair):
+    (one, _), (two, _) = pair
+    lock = {"locks": LOCKS, "id": one.members.id}
+    with one.members._lock, two.store.engine.connect() as old:  # as its own, which the server has not ended yet
+        one.members._unlink()
+        until(lambda: old.execute(text("SELECT pg_try_advisory_lock(:locks, :id)"), lock).scalar_one())
+        assert one.members._signed()
+        assert one.members._link is None
+        old.execute(text("SELECT pg_advisory_unlock(:locks, :id)"), lock)
+        assert one.members._signed()
+        assert one.members._link is not None
+
+
+def test_a_process_that_has_just_joined_is_not_taken_for_dead(pair, monkeypatch):
+    (one, first), (two, second) = pair
+    put(first, "a")
+    stream_id, rows = one.streams.find("a").id, one.store.rows
+
+    def join_meanwhile(statement):
+        found = rows(statement)
+        if not two.streams:
+            post(second, "a", READINGS[:1])
+        return found
+
+    two.members.leave()
+    monkeypatch.setattr(one.store, "rows", join_meanwhile)
+    assert "a" not in one.members.orphans()
+    two.sharing.release(["a"])
+    two.members.leave()
+    assert not one.members.in_charge({stream_id})
+    assert owner(one, "a") == two.members.id
 
 
 def test_signs_of_life_do_not_wait_for_the_scorer(pair):
@@ -606,3 +709,35 @@ def test_readings_that_a_dead_process_had_not_scored_are_scored_by_another(pair,
     assert settled(second, "a", 100)["scores"] == expected(pump[0], VALUES[:100])[0]
     until(lambda: owner(two, "a") is None)
     stuck.set()
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_stream_that_is_taken_without_new_readings_is_scored_as_far_as_it_is_stored(pair, pump, is_paused):
+    (one, first), (two, second) = pair
+    put(first, "a")
+    stuck = threading.Event()
+    one.scorer.do(lambda: stuck.wait(60))
+    post(first, "a", READINGS[:100])
+    with two.store.write() as connection:  # as if it had died
+        connection.execute(schema.members.delete().where(schema.members.c.id == one.members.id))
+    if is_paused:
+        until(lambda: second.post("/v1/streams/a/pause").status_code == 200)
+    else:
+        assert post(second, "a", READINGS[:100])["repeated"] == 100
+    assert settled(second, "a", 100)["scores"] == expected(pump[0], VALUES[:100])[0]
+    stuck.set()
+
+
+def test_a_stream_is_known_even_if_it_was_looked_up_just_before_it_was_created(pair, monkeypatch):
+    (one, first), _ = pair
+    load = one.streams.load
+
+    def create_meanwhile(which):
+        found = load(which)
+        monkeypatch.setattr(one.streams, "load", load)
+        put(first, "a")
+        return found
+
+    monkeypatch.setattr(one.streams, "load", create_meanwhile)
+    assert one.streams.find("a") is None
+    assert one.streams.find("a") is not None

@@ -162,6 +162,7 @@ class LiveStream:
     scoring: Scoring = field(default_factory=Scoring)
     shown: Shown = field(default_factory=Shown)
     source: Connection | None = None  # where its readings come from, unless clients send them
+    is_copy: bool = False  # as it was read to be shown; this process has never scored it
     owned: bool = False  # whether this process scores it; whatever is on its way for one that it lost is not stored
 
     def change(self, **facts: Any) -> None:

@@ -173,9 +173,7 @@ class SharedMembers(Members):
 
     def _unlink(self) -> None:
         if self._link is not None:
-            with suppress(SQLAlchemyError):
-                self._link.invalidate()  # otherwise the pool would keep the session, and the lock with it
-                self._link.close()
+            _end(self._link)
             self._link = None
 
     def _beat(self) -> None:
@@ -194,11 +192,17 @@ class SharedMembers(Members):
             except SQLAlchemyError:
                 self._unlink()
             with storage_errors():  # a new session: perhaps nobody noticed that the lock was briefly free
-                self._link = self._store.engine.connect()
+                link = self._store.engine.connect()
                 taken = text("SELECT pg_try_advisory_lock(:locks, :id)")
-                with self._link.begin():
-                    self._link.execute(taken, {"locks": LOCKS, "id": self.id})
-                return self._sign(self._link)
+                try:
+                    with link.begin():
+                        is_locked = link.execute(taken, {"locks": LOCKS, "id": self.id}).scalar_one()
+                    if is_locked:
+                        self._link = link
+                    return self._sign(link)
+                finally:
+                    if self._link is not link:  # the old session has not ended yet; the next beat tries again
+                        _end(link)
 
     def _sign(self, link: Connection) -> bool:
         own = schema.members.c.id == self.id
@@ -233,10 +237,11 @@ class SharedMembers(Members):
         return self._ids()[:1] == [self.id]
 
     def in_charge(self, streams: Collection[int]) -> Collection[int]:
-        table, members = schema.streams, self._ids()
-        rows = self._store.rows(select(table.c.id, table.c.owner).where(table.c.id.in_(streams)))
-        leads = members[:1] == [self.id]
-        return {row.id for row in rows if row.owner == self.id or (leads and row.owner not in members)}
+        table = schema.streams
+        mine = table.c.owner == self.id
+        if self.leads:
+            mine |= table.c.owner.is_(None) | _owner_is_dead()
+        return {row.id for row in self._store.rows(select(table.c.id).where(table.c.id.in_(streams), mine))}
 
     @contextmanager
     def _fenced_write(self) -> Iterator[Connection]:
@@ -297,10 +302,10 @@ class SharedMembers(Members):
 
     def orphans(self) -> set[str]:
         """The streams whose owner is dead, if this process leads, and those that are its own in the database only."""
-        table, members = schema.streams, self._ids()
+        table = schema.streams
         lost = table.c.owner == self.id
-        if members[:1] == [self.id]:
-            lost |= table.c.owner.not_in(members)
+        if self.leads:
+            lost |= _owner_is_dead()
         return {row.name for row in self._store.rows(select(table.c.name).where(lost))} - self._streams.keys()
 
     # -- parts of sources -------------------------------------------------------------------------------------------
@@ -343,6 +348,17 @@ class SharedMembers(Members):
 
     def holds(self, connection: str, part: int) -> bool:
         return (connection, part) in self._parts
+
+
+def _end(link: Connection) -> None:
+    with suppress(SQLAlchemyError):
+        link.invalidate()  # otherwise the pool would keep the session, and the lock with it
+        link.close()
+
+
+def _owner_is_dead() -> ColumnElement[bool]:
+    """Asked within one statement: a process that joins between two would look dead."""
+    return schema.streams.c.owner.not_in(select(schema.members.c.id))
 
 
 def _released(which: ColumnElement[bool]) -> Update:

@@ -277,6 +277,9 @@ class Recorder:
                     _change_stream(connection, stream.id, dates=json.dumps(arrivals.dates.state()))
         for stream, arrivals in admission.arrivals.values():
             stream.arrivals = arrivals
+        for name in missing:
+            if (taken := self._streams.get(name)) is not None:  # whoever had it may have left readings without scores
+                self._scorer.open_later(taken)
         for request, receipt in zip(requests, receipts, strict=True):
             request.done.set_result(receipt)
         for verdict in verdicts:

@@ -159,22 +159,33 @@ class LiveScorer:
                     return
                 work, self._work = self._work, deque()
                 self._taken, self._queued = self._queued, {}
-            for one in _grouped(work):
+            pieces = list(_grouped(work))
+            last = {one.stream.id: one for one in pieces if isinstance(one, Accepted)}
+            for one in pieces:
+                try:
+                    self._take(one)
+                except Exception as error:  # this thread must go on
+                    _log.error("scoring failed", problem=str(error), exc_info=not isinstance(error, CometadError))
                 if isinstance(one, Accepted):
-                    self._guarded(one.stream, partial(self._score_new, one), _reason)
-                    self._taken.pop(one.stream.id, None)
+                    if last[one.stream.id] is one:
+                        self._taken.pop(one.stream.id, None)
                     with self._wake:
                         self.unscored -= len(one.rows.ats)
-                elif isinstance(one, GivenVerdict):
-                    self._give(one)
-                else:
-                    one()
+
+    def _take(self, one: Accepted | GivenVerdict | Callable[[], None]) -> None:
+        if isinstance(one, Accepted):
+            self._guarded(one.stream, partial(self._score_new, one), _reason)
+        elif isinstance(one, GivenVerdict):
+            self._give(one)
+        else:
+            one()
 
     # -- one stream -------------------------------------------------------------------------------------------------
 
     def _guarded(self, stream: LiveStream, action: Callable[[], None], reason: Callable[[Exception], str]) -> bool:
         """Do something with a stream: a failure pauses it and never stops another. False if the database is away."""
         if not stream.is_scored:  # another process may have it already, and scores what is stored
+            stream.scoring.session = None  # it does not know these readings, unlike the database
             return True
         try:
             action()
@@ -188,10 +199,12 @@ class LiveScorer:
         return True
 
     def _score_new(self, work: Accepted) -> None:
+        scoring = work.stream.scoring
+        if work.rows.first > scoring.scored_seq:  # readings between were dropped here: they are on disk
+            scoring.session = None
         self.open(work.stream)
-        scored = work.stream.scoring.scored_seq
-        if work.rows.stop > scored:
-            self._score(work.stream, work.rows.part(scored), work.since)
+        if work.rows.stop > scoring.scored_seq:
+            self._score(work.stream, work.rows.part(scoring.scored_seq), work.since)
 
     def open_later(self, stream: LiveStream) -> "Future[None]":
         """Open the session of a stream, after the work before; a failure pauses it."""
@@ -319,6 +332,10 @@ class LiveScorer:
                 stream.scoring.open_event = known.model_copy(update=said)
                 stream.publish()
             verdict.done.set_result(None)
+        except StorageError as error:  # the stream is well, and learns the verdict once it is opened again
+            stream.scoring.session = None
+            verdict.done.set_exception(error)
+            self.open_later(stream)
         except Exception as error:
             verdict.done.set_exception(error)
             self.pause(stream, _reason(error))
@@ -339,8 +356,10 @@ class LiveScorer:
         return tried
 
     def pause(self, stream: LiveStream, reason: str) -> None:
-        stream.change(paused=True, reason=reason)
         stream.scoring.session = None
+        if not stream.owned:  # another process may have it already, and finds the reason itself
+            return
+        stream.change(paused=True, reason=reason)
         self._recorder.keep(stream, Stored(paused=[{"stream_id": stream.id, "reason": reason}]))
         self._tell_state(stream)
 

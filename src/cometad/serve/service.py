@@ -164,7 +164,8 @@ class Service:
         return [stream.describe(self.scorer.lag(stream) or 0.0, recent) for stream in streams]
 
     def _tell_state(self, stream: LiveStream) -> None:
-        (state,) = self.describe([stream])
+        # As it is in memory: the threads that tell go on while the database is away.
+        state = stream.describe(self.scorer.lag(stream) or 0.0)
         self.listeners.news("stream", stream.name, state.model_dump(exclude={"recent"}))
 
     # -- readings ---------------------------------------------------------------------------------------------------
@@ -255,6 +256,7 @@ class Service:
             row |= {"paused": False, "reason": None, "dates": "{}", "first_seq": 0, "first_step": 0, "first_event": 0}
             with self.store.write() as connection:
                 connection.execute(insert(schema.streams).values(row))
+            self.streams.created += 1
             self.streams.sources.pop(name, None)  # what it said of a stream that was not there
             stream = self.streams.stored(name)
             if stream is None:

@@ -34,6 +34,8 @@ class StreamSharing(RegularWork):
         elsewhere = self._recorder.exclusive(partial(self._members.take, [name]))
         if elsewhere:
             raise elsewhere[name]
+        if (stream := self._streams.get(name)) is not None:  # whoever had it may have left readings without scores
+            self._scorer.open_later(stream)
 
     def release(self, names: Iterable[str]) -> None:
         """Release streams once all their readings are scored and stored."""

@@ -42,12 +42,13 @@ class StoredStreams(dict[str, LiveStream]):
         self._store, self._detectors = store, detectors
         self.sources: dict[str, Connection] = {}  # that feed streams, by their names
         self._unknown: dict[str, float] = {}  # names that no stream had, and when that was
+        self.created = 0  # streams, by this process: what was looked up meanwhile may be out of date
         self._released: OrderedDict[int, LiveStream] = OrderedDict()
         self._received: dict[int, tuple[int, float]] = {}  # by id: how many readings, and when that was noticed
 
     def add(self, streams: Iterable[LiveStream]) -> None:
         for stream in streams:
-            stream.owned, self[stream.name] = True, stream
+            stream.is_copy, stream.owned, self[stream.name] = False, True, stream
             if stream.row.lost_detector:
                 _log.error("stream paused", stream=stream.name, problem=stream.row.reason)
 
@@ -84,12 +85,15 @@ class StoredStreams(dict[str, LiveStream]):
 
     def stored(self, name: str) -> LiveStream | None:
         """A stream that this process may not have, as it is stored now."""
+        created = self.created
         found = next(iter(self.load(schema.streams.c.name == name)), None)
         self._unknown.pop(name, None)
         if found is None:
             if len(self._unknown) >= MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = time.monotonic()
+            if self.created != created:
+                self._unknown.pop(name, None)
         return found
 
     def all(self) -> list[LiveStream]:
@@ -139,11 +143,11 @@ class StoredStreams(dict[str, LiveStream]):
             if self._received.get(row.id, (0, 0.0))[0] != arrivals.next_seq:
                 self._received[row.id] = (arrivals.next_seq, time.time())
             arrivals.last_received = self._received[row.id][1]  # silence counts from when this process noticed
-        return LiveStream(facts, detector, layout, arrivals, source=self.sources.get(row.name))
+        return LiveStream(facts, detector, layout, arrivals, source=self.sources.get(row.name), is_copy=True)
 
     def look(self, streams: Iterable[LiveStream]) -> None:
-        """Fill in the last scores and the events of streams that this process does not score, as they are stored."""
-        foreign = {one.id: one for one in streams if not (one.owned or self._released.get(one.id) is one)}
+        """Fill in the last scores and the events of streams that this process never scored, as they are stored."""
+        foreign = {one.id: one for one in streams if one.is_copy}
         if not foreign:
             return
         with self._store.read() as connection:
