@@ -123,7 +123,9 @@ class KilledPair:
             self._create(self.servers[0])
             for number in range(times):
                 self._publish(publish, random_.uniform(0.2, 0.8))
-                self._note_owners(store)
+                while not self._note_owners(store):  # a stream is taken when readings for it arrive
+                    self._publish(publish, 0.01)
+                    time.sleep(0.3)
                 killed = self.servers[number % 2]
                 killed.kill()
                 self._publish(publish, random_.uniform(0.2, 0.8))
@@ -161,10 +163,13 @@ class KilledPair:
         """Readings that were published."""
         return self._sent * len(self.names)
 
-    def _note_owners(self, store: Store) -> None:
+    def _note_owners(self, store: Store) -> bool:
+        """Note who scores the streams; returns whether each has a process that lives."""
         with store.read() as connection:
             rows = connection.execute(select(schema.streams.c.name, schema.streams.c.owner)).all()
+            living = set(connection.execute(select(schema.members.c.id)).scalars())
         self.owners |= {(row.name, row.owner) for row in rows if row.owner is not None}
+        return all(row.owner in living for row in rows)
 
     def _scored(self, store: Store) -> int:
         with store.read() as connection:
