@@ -321,7 +321,7 @@ def _moved(verdict: GivenVerdict) -> Moved | None:
 
 
 def _valid(waiting: list[Waiting], problem_of: Callable[[Waiting], Lost | None]) -> list[Waiting]:
-    """Those without a problem; the others are told theirs."""
+    """Those without a problem; each of the others gets its own as an error."""
     found = []
     for one in waiting:
         problem = problem_of(one)
