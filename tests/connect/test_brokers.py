@@ -206,7 +206,7 @@ def test_processes_divide_the_parts_and_take_over_from_one_that_stops(broker, tm
             assert second.readings > 0
         until(lambda: len(services[0].members._parts) == 8)
         shared.publish([(name, body) for body in good[150:] for name in names])
-        until(lambda: all(one.owned and one.scoring.scored_seq == 300 for one in services[0].streams.values()))
+        until(lambda: [one.scoring.scored_seq for one in services[0].streams.values()] == [300] * 12)
         services[0].recorder.flush()
         for name in names:
             assert problems_of(services[0].store, name, VALUES, pump[0]) == []
