@@ -303,7 +303,7 @@ def _from_array(X: object, first: int) -> Floats:
 
 
 def _is_rounded(X: object, values: Array) -> bool:
-    """Whether these numbers may come from integers that numpy rounded, because others in the list are no integers."""
+    """Whether these numbers may come from integers that numpy rounded, because others in the list are not integers."""
     return isinstance(X, list | tuple) and values.dtype.kind == "f" and bool((np.abs(values) >= 2**53).any())
 
 

@@ -697,15 +697,21 @@ def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(t
         assert server.stop() == 0
 
 
+def dead_before_scoring(service, client):
+    """Let a process take readings of "a" and look dead before it scores them; set the event to let it go on."""
+    put(client, "a")
+    stuck = threading.Event()
+    service.scorer.do(lambda: stuck.wait(60))
+    post(client, "a", READINGS[:100])
+    with service.store.write() as connection:
+        connection.execute(schema.members.delete().where(schema.members.c.id == service.members.id))
+    return stuck
+
+
 def test_readings_that_a_dead_process_had_not_scored_are_scored_by_another(pair, pump, monkeypatch):
     monkeypatch.setattr("cometad.serve.sharing.LEFT_FOR", 0.0)
     (one, first), (two, second) = pair
-    put(first, "a")
-    stuck = threading.Event()
-    one.scorer.do(lambda: stuck.wait(60))
-    post(first, "a", READINGS[:100])
-    with two.store.write() as connection:  # as if it had died
-        connection.execute(schema.members.delete().where(schema.members.c.id == one.members.id))
+    stuck = dead_before_scoring(one, first)
     assert settled(second, "a", 100)["scores"] == expected(pump[0], VALUES[:100])[0]
     until(lambda: owner(two, "a") is None)
     stuck.set()
@@ -713,13 +719,8 @@ def test_readings_that_a_dead_process_had_not_scored_are_scored_by_another(pair,
 
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_a_stream_that_is_taken_without_new_readings_is_scored_as_far_as_it_is_stored(pair, pump, is_paused):
-    (one, first), (two, second) = pair
-    put(first, "a")
-    stuck = threading.Event()
-    one.scorer.do(lambda: stuck.wait(60))
-    post(first, "a", READINGS[:100])
-    with two.store.write() as connection:  # as if it had died
-        connection.execute(schema.members.delete().where(schema.members.c.id == one.members.id))
+    (one, first), (_, second) = pair
+    stuck = dead_before_scoring(one, first)
     if is_paused:
         until(lambda: second.post("/v1/streams/a/pause").status_code == 200)
     else:
