@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from cometad.cli.verbs import app
 from cometad.errors import ParameterError
 from cometad.serve.models import BudgetOf
+from cometad.serve.server import run
 from cometad.serve.settings import load_settings
 from cometad.serve.storage.store import FILE, Store
 from contract import is_a_sentence
@@ -46,6 +48,18 @@ def refused(*flags):
     assert "Traceback" not in run.stderr
     assert is_a_sentence(said.removeprefix("cometad: ")), said
     return said
+
+
+def test_a_signal_that_answers_the_first_line_stops_the_service(here, monkeypatch):
+    # A program that starts the service reads "listening" and may stop it in the same instant.
+    def unhandled(number, frame):
+        pytest.fail("the service says that it listens before it handles signals")
+
+    before = signal.signal(signal.SIGTERM, unhandled)
+    try:
+        run(load_settings(None, port=0), say=lambda sentence: signal.raise_signal(signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_check_says_what_it_would_do(here):

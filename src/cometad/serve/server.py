@@ -23,6 +23,14 @@ _log = structlog.get_logger("cometad.serve")
 class _Server(uvicorn.Server):
     """A server that ends its live connections when it is asked to stop, instead of waiting for the clients."""
 
+    def __init__(self, config: uvicorn.Config, say_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._say_listening = say_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._say_listening()  # only now: whoever reads it may stop the service at once, and signals are handled
+
     def handle_exit(self, sig: int, frame: object) -> None:
         # Not uvicorn's own, which raises the signal again at the end: a service that was asked to stop has not failed.
         self.config.app.state.stopping = True  # type: ignore[union-attr]
@@ -70,9 +78,12 @@ def run(settings: Settings, say: Callable[[str], None] = lambda sentence: None) 
             url = address(settings.host, listener.getsockname()[1])
             service.notifications.outbox.url = settings.public_url or url
             service.start()
-            if settings.log_format == "text":
-                say(f"Open {url} in a browser. Stop with Ctrl-C.")
-            _log.info("listening", url=url, data=str(settings.data_dir), tokens=service.tokens.any)
+
+            def say_listening() -> None:
+                if settings.log_format == "text":
+                    say(f"Open {url} in a browser. Stop with Ctrl-C.")
+                _log.info("listening", url=url, data=str(settings.data_dir), tokens=service.tokens.any)
+
             config = uvicorn.Config(
                 make_app(service),
                 log_config=None,
@@ -82,7 +93,7 @@ def run(settings: Settings, say: Callable[[str], None] = lambda sentence: None) 
                 limit_concurrency=2000,
                 h11_max_incomplete_event_size=64 * 1024,
             )
-            _Server(config).run(sockets=[listener])
+            _Server(config, say_listening).run(sockets=[listener])
     _log.info("stopped")
 
 
