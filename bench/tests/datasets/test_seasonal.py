@@ -33,7 +33,8 @@ def test_the_same_seed_gives_the_same_table_and_faults():
 def test_a_table_follows_the_local_hour_across_the_end_of_summer_time(name):
     table = seasonal_table(name)
     zones = {time.utcoffset() for time in table.times[table.split :]}
-    assert len(zones) == 2 and table.times[0].tzinfo is ZONE
+    assert len(zones) == 2
+    assert table.times[0].tzinfo is ZONE
     hours = np.array([time.hour for time in table.times])
     summer = np.array([time.utcoffset() == max(zones) for time in table.times])
     working = np.array([time.weekday() < 5 for time in table.times])
