@@ -5,8 +5,8 @@
 All mixes were listed before any ran, and chosen on `--part select`. A mix is one or two groups of views. Within a
 group it takes a power mean of calibrated errors, and between two groups the root mean square. The stretches that `fit`
 leaves out are those of `Comet()`. Of SMD it takes one machine in three. *Found*, *chance* and *false* are those of
-`alerts.py` with the default budget; A and R are the AUC-PR of the alert score and of the ranking score, in percent. p is
-that of Wilcoxon's signed-rank test against the first mix, over entities of the real families.
+`alerts.py` with the default budget; A and R are the AUC-PR of the alert score and of the ranking score, in percent. p
+is that of Wilcoxon's signed-rank test against the first mix, over entities of the real families.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import hashlib
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -125,7 +124,7 @@ def calibrated(errors: np.ndarray, tails: np.ndarray) -> np.ndarray:
 def cached(entity: Dataset, folder: Path | None) -> Maps:
     if folder is None:
         return maps_of(entity)
-    paths = [folder / f"{entity.name}-{entity.entity}-{field}.npy" for field in Maps._fields]
+    paths = [folder / f"{entity.name}-{entity.entity}-{field}.npy".replace("/", "_") for field in Maps._fields]
     if not all(path.exists() for path in paths):
         folder.mkdir(parents=True, exist_ok=True)
         for path, values in zip(paths, maps_of(entity), strict=True):
@@ -161,8 +160,8 @@ def results_of(entity: Dataset, mixes: tuple[Mix, ...], folder: Path | None) -> 
 
 def entities_of(part: str, data_dir: str | None) -> list[Dataset]:
     real = chosen(DATASETS, part, data_dir)
-    third = [hashlib.sha1(one.entity.encode(), usedforsecurity=False).digest()[0] % SMD_SHARE == 0 for one in real]
-    kept = [one for one, own in zip(real, third, strict=True) if one.name != "SMD" or own]
+    machines = sorted(one.entity for one in real if one.name == "SMD")[::SMD_SHARE]
+    kept = [one for one in real if one.name != "SMD" or one.entity in machines]
     return kept + relation_family(CHOSEN_ON if part == "select" else JUDGED_ON)
 
 
@@ -173,10 +172,10 @@ def means(results: list[Result], families: tuple[str, ...]) -> tuple[Summary, fl
     return summary([(one.scores, one.worth) for one in results], families), float(alert), float(ranking)
 
 
-def areas(results: list[Result]) -> dict[tuple[str, str], tuple[float, float]]:
-    """By family and entity."""
-    own = [one for one in results if one.scores.family in DATASETS]
-    return {(one.scores.family, one.scores.entity): (one.alert, one.ranking) for one in own}
+def by_entity(results: list[Result], families: tuple[str, ...] = DATASETS) -> np.ndarray:
+    """What was found, and the two areas (entity, 3)."""
+    own = [one for one in results if one.scores.family in families]
+    return np.array([(one.worth.found, one.alert, one.ranking) for one in own])
 
 
 def main() -> None:
@@ -195,18 +194,18 @@ def main() -> None:
 
 
 def report(by_mix: dict[str, list[Result]]) -> None:
-    base = areas(next(iter(by_mix.values())))
+    base = by_entity(next(iter(by_mix.values())))
     found = {family: f"found {family}" for family in DATASETS}
     relations = [f"relations {what}" for what in ("found", "chance", "false", "A", "R")]
-    head("mix", "found", "chance", "false", "A", "R", "p A", "p R", *relations, *found.values())
+    head("mix", "found", "chance", "false", "A", "R", "p found", "p A", "p R", *relations, *found.values())
     figures: dict[str, dict[str, dict[str, float]]] = {"found": {}, "A": {}, "R": {}}
     for name, own in by_mix.items():
         (real, *real_areas), (broken, *broken_areas) = means(own, DATASETS), means(own, (RELATIONS,))
         families = {family: means(own, (family,)) for family in DATASETS}
         for k, figure in enumerate(figures):
             figures[figure][name] = {family: (one[0].found, *one[1:])[k] for family, one in families.items()}
-        pairs = np.array([np.subtract(value, base[key]) for key, value in areas(own).items()])
-        ps = [f"{signed_rank(pairs[:, k]):.2g}" if pairs.any() else "" for k in (0, 1)]
+        apart = by_entity(own) - base
+        ps = [f"{signed_rank(one[~np.isnan(one)]):.2g}" if one.any() else "" for one in apart.T]
         rates = [f"{value:.2f}" for value in (real.found, real.chance, real.false)]
         others = [f"{value:.2f}" for value in (broken.found, broken.chance, broken.false)]
         rest = [f"{one[0].found:.2f}" for one in families.values()]

@@ -1,5 +1,7 @@
 """Plants in which only relations break: each variable keeps its values, its spectrum and its level."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from scipy.signal import lfilter
 
@@ -12,13 +14,13 @@ WIDTHS = (12, 60)
 ROWS = 8_000  # of each part
 FAULTS = 12
 LENGTHS = (60, 240)  # steps of a fault
-NOISE = 0.3  # of each variable on its own, relative to the factors
+NOISE, OWN = 0.3, 0.5  # of each variable on its own, relative to the factors, and how much of it stays for a step
 TURN = 8  # steps in which a relation breaks, and in which it returns
 RUN_IN = 1_000  # steps
 BASE_RATE = 0.2
 
 
-def relation_family(seeds=CHOSEN_ON) -> list[Dataset]:
+def relation_family(seeds: Iterable[int] = CHOSEN_ON) -> list[Dataset]:
     """For each seed and width, one plant whose faults are of a group, and one whose faults are of one variable."""
     return [relation_plant(width, single, seed) for seed in seeds for width in WIDTHS for single in (False, True)]
 
@@ -33,7 +35,7 @@ def relation_plant(width: int, single: bool, seed: int) -> Dataset:
     loadings = rng.normal(size=(3, width))
     loadings /= np.linalg.norm(loadings, axis=0)
     own, other = factors(2 * ROWS, rng) @ loadings, factors(2 * ROWS, rng) @ loadings
-    noise = np.column_stack([autoregressive(2 * ROWS, (0.9,), rng) for _ in range(width)])
+    noise = np.column_stack([autoregressive(2 * ROWS, (OWN,), rng) for _ in range(width)])
     angle, labels = np.zeros((2 * ROWS, width)), np.zeros(2 * ROWS, bool)
     causes: list[Cause] = []
     for start, stop in _faults(rng):
