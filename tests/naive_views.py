@@ -233,22 +233,28 @@ def calibrated(error, middle, high, excess):
     return level + math.log(1 + (error - high) / excess)
 
 
-def fused(errors, fitted, exponent):
+def fused(errors, fitted, weights, exponent):
     """The score of one time step, and of each variable; errors[v][i], fitted[v] = (middles, highs, excesses).
 
-    The fewer views know an error, the less counts what their mean has above the usual 0.65: it varies more.
+    The less weight the views that know an error have, the less counts what their mean has above the usual 1: it
+    varies more.
     """
     variables = []
     for i in range(len(errors[0])):
-        known = [
-            calibrated(errors[v][i], middles[i], highs[i], excesses[i])
-            for v, (middles, highs, excesses) in enumerate(fitted)
-            if not math.isnan(errors[v][i])
+        known = [v for v in range(len(errors)) if not math.isnan(errors[v][i])]
+        share = sum(weights[v] for v in known)
+        squares = [
+            weights[v] * calibrated(errors[v][i], fitted[v][0][i], fitted[v][1][i], fitted[v][2][i]) ** 2 for v in known
         ]
-        mean = sum(known) / len(known) if known else 0.0
-        above = max(mean - 0.65, 0.0)
-        variables.append(mean - above + above * math.sqrt(len(known) / len(errors)))
+        mean = math.sqrt(sum(squares) / share) if known else 0.0
+        above = max(mean - 1.0, 0.0)
+        variables.append(mean - above + above * math.sqrt(share))
     return power_mean(variables, exponent), variables
+
+
+def weights(related):
+    """What each view counts, given which of them judge relations: alike within a group, and so are the groups."""
+    return [1 / (len(set(related)) * related.count(own)) for own in related]
 
 
 def power_mean(values, exponent):

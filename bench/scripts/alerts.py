@@ -1,6 +1,6 @@
 """How many alerts there are, how many are false, how late they come, and whose fault they say it is.
 
-    python bench/scripts/alerts.py [curve] [budget] [plants] [drift] [delay] [dirty] [shares] [demo]
+    python bench/scripts/alerts.py [curve] [budget] [plants] [drift] [delay] [dirty] [shares] [demo] [relations]
                                 [--part validate] [--workers 2] [--data-dir DIR] [--figure FILE]
 
 Without a name, all tables are printed, one after the other; everything was chosen on `--part select`.
@@ -20,6 +20,7 @@ false alerts and shares of time are those of all readings of a family.
     dirty   severities of faults if a tenth of the history is faulty
     shares  shares of the true variable in faults of a single one
     demo    the demo's plants with nothing but Comet()'s defaults
+    relations   faults in which every variable looks as usual, and only a relation breaks
 """
 
 import argparse
@@ -33,6 +34,7 @@ from alert_tables.dirty import dirty
 from alert_tables.drift import drift
 from alert_tables.plants import delay, plants
 from alert_tables.promise import budget
+from alert_tables.relations import relations
 from alert_tables.shares import shares_of_single_faults
 
 TABLES = {
@@ -44,6 +46,7 @@ TABLES = {
     "dirty": dirty,
     "shares": lambda asked: [shares_of_single_faults(seeds) for seeds in ([0, 1, 2], [3, 4])],  # chosen on, and not
     "demo": demo,
+    "relations": relations,
 }
 
 

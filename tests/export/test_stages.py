@@ -131,15 +131,16 @@ def test_trends_are_the_same_to_the_bit():
 def test_scores_are_the_same_also_while_views_still_wait_for_readings(seed, views, width, pooling):
     rng = np.random.default_rng(seed)
     tails = np.sort(rng.random((views, 3, width)), axis=1) + np.arange(3)[None, :, None]
+    weights = rng.dirichlet(np.ones(views))
     errors = 4 * rng.random((30, views, width))
     unknown = rng.random((30, views)) < 0.4
     errors[unknown] = np.nan
 
     def make(graph, errors, known):
-        scores = variable_scores(graph, errors, known > 0.5, tails)
+        scores = variable_scores(graph, errors, known > 0.5, tails, weights)
         return scores, power_mean(graph, scores, pooling)
 
-    run, ours = compiled(make, (views, width), (views, 1)), fuse(errors, tails, pooling)
+    run, ours = compiled(make, (views, width), (views, 1)), fuse(errors, tails, weights, pooling)
     for t in range(30):
         variables, score = run(np.nan_to_num(errors[t]), (~unknown[t]).astype(float)[:, None])
         np.testing.assert_allclose(variables[0], ours.variables[t], rtol=1e-13)

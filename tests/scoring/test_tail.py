@@ -96,13 +96,17 @@ def tails_of(views, width):
     return np.stack([np.stack(Tails.fit(errors_of(v, 200, width))) for v in range(views)])
 
 
+def weights_of(seed, views):
+    return np.random.default_rng(seed).dirichlet(np.ones(views))
+
+
 @given(seeds, st.integers(1, 4), st.integers(1, 6), st.integers(1, 8), st.sampled_from([0.0, 0.4, 0.9]))
-def test_scores_are_power_means_of_means_over_the_views_that_know_an_error(seed, views, width, pooling, unknown):
-    tails = tails_of(views, width)
+def test_scores_are_power_means_of_root_mean_squares_over_known_views(seed, views, width, pooling, unknown):
+    tails, weights = tails_of(views, width), weights_of(seed, views)
     errors = np.stack([errors_of(seed + v, 12, width, unknown) for v in range(views)], axis=1)
-    fused = fuse(errors, tails, pooling)
+    fused = fuse(errors, tails, weights, pooling)
     for t in range(12):
-        score, variables = naive.fused(errors[t].tolist(), tails.tolist(), pooling)
+        score, variables = naive.fused(errors[t].tolist(), tails.tolist(), weights.tolist(), pooling)
         assert math.isclose(fused.alerts[t], score, rel_tol=1e-9, abs_tol=1e-12)
         np.testing.assert_allclose(fused.variables[t], variables, rtol=1e-9, atol=1e-12)
     assert np.array_equal(fused.left_out, np.isnan(errors).all(axis=1))
@@ -111,34 +115,37 @@ def test_scores_are_power_means_of_means_over_the_views_that_know_an_error(seed,
 @given(seeds, st.integers(1, 6), st.integers(1, 8))
 def test_a_score_lies_between_the_mean_and_the_maximum_of_its_variables(seed, width, pooling):
     errors = errors_of(seed, 30, width)[:, None]
-    fused = fuse(errors, tails_of(1, width), pooling)
+    fused = fuse(errors, tails_of(1, width), np.ones(1), pooling)
     assert (fused.alerts >= fused.variables.mean(axis=1) - 1e-9).all()
     assert (fused.alerts <= fused.variables.max(axis=1) + 1e-9).all()
-    assert (fuse(errors, tails_of(1, width), pooling + 1).alerts >= fused.alerts - 1e-9).all()
+    assert (fuse(errors, tails_of(1, width), np.ones(1), pooling + 1).alerts >= fused.alerts - 1e-9).all()
 
 
-def test_the_usual_score_is_the_mean_of_calibrated_errors():
+WEIGHTS = np.array([1, 1, 1, 1, 4]) / 8  # as in `Comet()`
+
+
+def test_the_usual_score_is_the_mean_score_of_normal_readings():
     rng = np.random.default_rng(0)
-    for errors in (rng.exponential(size=(20_000, 1)), np.abs(rng.normal(size=(20_000, 1)))):
-        assert abs(Tails.fit(errors)(errors).mean() - USUAL) < 0.1
+    for errors in (rng.exponential(size=(20_000, 5, 1)), np.abs(rng.normal(size=(20_000, 5, 1)))):
+        assert abs(fuse(errors, fit_tails(errors), WEIGHTS, 1).variables.mean() - USUAL) < 0.1
 
 
 def test_high_scores_are_as_rare_when_fewer_views_know_an_error():
     errors = np.random.default_rng(0).exponential(size=(4000, 5, 1))
     tails = fit_tails(errors)
-    limit = np.quantile(fuse(errors, tails, 4).alerts, 0.99)
-    for known in (1, 2, 4):
-        errors[:, known:] = np.nan
-        assert (fuse(errors, tails, 4).alerts > limit).mean() < 0.03
-        errors[:] = np.random.default_rng(known).exponential(size=(4000, 5, 1))
+    limit = np.quantile(fuse(errors, tails, WEIGHTS, 4).alerts, 0.99)
+    for known in ((0,), (4,), (0, 1), (0, 1, 2, 3), (0, 1, 2, 4)):
+        errors[:, [v for v in range(5) if v not in known]] = np.nan
+        assert (fuse(errors, tails, WEIGHTS, 4).alerts > limit).mean() < 0.03
+        errors[:] = np.random.default_rng(len(known)).exponential(size=(4000, 5, 1))
 
 
 @given(seeds)
 def test_a_time_step_is_scored_alone(seed):
     errors = np.stack([errors_of(seed + v, 20, 3, 0.3) for v in range(2)], axis=1)
-    tails = tails_of(2, 3)
-    alone = [fuse(errors[t : t + 1], tails, 4).alerts[0] for t in range(20)]
-    assert np.array(alone).tobytes() == fuse(errors, tails, 4).alerts.tobytes()
+    tails, weights = tails_of(2, 3), weights_of(seed, 2)
+    alone = [fuse(errors[t : t + 1], tails, weights, 4).alerts[0] for t in range(20)]
+    assert np.array(alone).tobytes() == fuse(errors, tails, weights, 4).alerts.tobytes()
 
 
 # -- smoothing ------------------------------------------------------------------------------------------------------

@@ -170,11 +170,11 @@ def test_imputed_readings_are_not_learned_from(panel):
 def test_readings_whose_window_has_a_gap_are_not_learned_from(panel):
     """Fewer views judge them, so they look more normal than they are."""
     rows, imputed = rows_of(400), np.zeros((400, 3), bool)
-    rows[:, 2] += 0.3
+    rows[:, [0, 2]] += 0.3
     imputed[:: panel.span, 2] = True
     run, *_ = followed(panel, rows, imputed=imputed)
     assert offset(run)[2] == 0.0
-    assert offset(run)[:2].any()
+    assert offset(run)[0] != 0.0
 
 
 def test_views_that_expect_no_reading_change_nothing(panel):

@@ -1,5 +1,7 @@
 """Several views together: windows that cover a step, gaps, cross-fitting, and runs in constant memory."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from cometad.data import ForwardFill
 from cometad.scoring.scores import smooth
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel, KeepFitted
+from cometad.views.balance import FittedBalance
 from cometad.views.crossfit import FOLDS, cross_fit, fit_tails, fit_views, score_folds, stretch_errors
 from cometad.views.panel import BLOCK, CLIP, SHARED, Panel, Tape, ViewsRun, clipped, score_series
 from contract import waves
@@ -75,10 +78,24 @@ def test_a_run_calibrates_fuses_covers_and_smooths(panel):
     for v, view in enumerate(panel.views):
         for i in range(3):
             means[:, v, i] = naive.covering(errors[:, v, i].tolist(), view.span)
-    expected = [naive.fused(row.tolist(), panel.alert.tolist(), 3)[0] for row in errors]
-    ranks = [naive.fused(row.tolist(), panel.ranking.tolist(), 3)[0] for row in means]
+    weights = naive.weights([isinstance(view, FittedBalance) for view in panel.views])
+    expected = [naive.fused(row.tolist(), panel.alert.tolist(), weights, 3)[0] for row in errors]
+    ranks = [naive.fused(row.tolist(), panel.ranking.tolist(), weights, 3)[0] for row in means]
     np.testing.assert_allclose(alerts, expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(ranking, naive.smoothed(ranks, (2, 5)), rtol=1e-9, atol=1e-12)
+
+
+@given(st.lists(st.sampled_from([Patterns(2, 2), Forecast(1), Balance(1)]), min_size=1, max_size=6))
+@settings(max_examples=10)
+def test_views_that_judge_relations_count_as_much_as_all_the_others(views):
+    fitted = fit_views(views, ROWS[:30], np.ones(30, bool), 1)
+    none = np.zeros((len(views), 3, 3))
+    own = Panel(fitted, none, none, 1, ()).weights
+    related = [isinstance(view, Balance) for view in views]
+    np.testing.assert_allclose(own, naive.weights(related))
+    assert math.isclose(own.sum(), 1)
+    if 0 < sum(related) < len(views):
+        assert math.isclose(own[related].sum(), 0.5)
 
 
 def test_wild_readings_are_clipped():

@@ -23,7 +23,7 @@ class _PerVariable:
         return self
 
     def _scores(self, rows: np.ndarray) -> np.ndarray:
-        return fuse(self.errors(rows)[:, None], np.array([self.tails]), POOLING).alerts
+        return fuse(self.errors(rows)[:, None], np.array([self.tails]), np.ones(1), POOLING).alerts
 
     def step_scores(self, X: np.ndarray) -> StepScores:
         """The scores of a series (time, variable)."""

@@ -55,7 +55,7 @@ class FairBaseline(Baseline):
         self.tails_ = Tails.fit(self._errors(series.values))
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
-        fused = fuse(self._errors(series.values)[:, None], np.array([self.tails_]), self.pooling)
+        fused = fuse(self._errors(series.values)[:, None], np.array([self.tails_]), np.ones(1), self.pooling)
         return smooth(fused.alerts, self.smoothing)
 
     def _errors(self, values: Floats) -> Floats:

@@ -36,16 +36,16 @@ def scaled(graph: Graph, scaling: Scaling, values: Wire) -> Wire:
     return inside.cast(FLOAT).cast(DOUBLE)
 
 
-def variable_scores(graph: Graph, errors: Wire, known: Wire, tails: Floats) -> Wire:
-    """The scores (1, variable) of errors (view, variable); only `known` views (view, 1) count."""
+def variable_scores(graph: Graph, errors: Wire, known: Wire, tails: Floats, weights: Floats) -> Wire:
+    """The scores (1, variable) of errors (view, variable), as `fuse` has them; only `known` views (view, 1) count."""
     middle, high, excess = (np.ascontiguousarray(tails[:, k]) for k in range(3))
     beyond = graph("Log", graph("Relu", errors - high) / excess + 1.0)
     calibrated = graph.clip((errors - middle) * (LEVEL / (high - middle)), 0.0, LEVEL) + beyond
-    measured = known.cast(DOUBLE)
-    count = graph.total(measured, 0, keep=True)
-    means = graph.total(graph.where(known, calibrated, 0.0), 0, keep=True) / graph("Max", count, 1.0)
-    fewer = graph("Sqrt", count / float(len(tails)))
-    return graph.where(means > USUAL, (means - USUAL) * fewer + USUAL, means)
+    shares = known.cast(DOUBLE) * weights[:, None]
+    share = graph.total(shares, 0, keep=True)
+    squares = graph.total(graph.where(known, calibrated * calibrated, 0.0) * shares, 0, keep=True)
+    means = graph("Sqrt", squares / graph("Max", share, float(weights.min())))
+    return graph.where(means > USUAL, (means - USUAL) * graph("Sqrt", share) + USUAL, means)
 
 
 def power_mean(graph: Graph, values: Wire, pooling: int) -> Wire:

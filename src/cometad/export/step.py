@@ -103,7 +103,7 @@ def _alert_and_variables(detector: Comet, graph: Graph, window: Wire, seen: Wire
     panel = detector.panel_
     errors = graph("Concat", *(VIEW_GRAPHS[type(view)](graph, view, window) for view in panel.views), axis=0)
     known = graph("GreaterOrEqual", seen, np.array([[float(view.context)] for view in panel.views]))
-    variables = variable_scores(graph, errors, known, panel.alert)
+    variables = variable_scores(graph, errors, known, panel.alert, panel.weights)
     if panel.signatures is None:
         alert = power_mean(graph, variables, panel.pooling)
     else:

@@ -21,8 +21,8 @@ LEVEL = -math.log(1 - HIGH)  # the calibrated score there: an exponential tail w
 FLOOR = 0.1  # of the mean over variables: a variable that hardly ever errs must not drown the others
 LEAST = 1e-3  # in standard deviations, if no variable ever errs
 
-# The mean calibrated error of normal readings: 0.61 if errors are exponential, 0.71 if residuals are normal.
-USUAL = 0.65
+# The mean score of normal readings, if views err independently: 0.92 for exponential errors, 1.06 for normal residuals.
+USUAL = 1.0
 
 
 class Errors(NamedTuple):
@@ -152,61 +152,68 @@ def _log_beyond(error: float, high: float, excess: float) -> float:
 # -- fuse -----------------------------------------------------------------------------------------------------------
 
 
-def fuse(errors: Floats, tails: Floats, pooling: int) -> Scores:
-    """Calibrate errors (time, view, variable), average them over views and pool them over variables.
+def fuse(errors: Floats, tails: Floats, weights: Floats, pooling: int) -> Scores:
+    """Calibrate errors (time, view, variable), take root mean squares over views and pool them over variables.
 
-    `tails` is (view, 3, variable): the fields of `Tails` for each view. An error of NaN is unknown: the mean is over
-    the other views, and its excess over `USUAL` shrinks by the square root of the share of views that are known. A mean
-    of fewer views is noisier by that factor, and would raise false alarms after every gap. A variable without any known
-    view is left out, with the score 0. `pooling` is the exponent of the power mean: 1 is the mean over variables, and
-    the higher it is, the closer it comes to the maximum.
+    `tails` is (view, 3, variable): the fields of `Tails` for each view. `weights` (view,) are those of the mean, and
+    add up to 1. An error of NaN is unknown: the mean is over the other views, and its excess over `USUAL` shrinks by
+    the square root of the weight that is known. A mean of fewer views is noisier by about that factor, and would raise
+    false alarms after every gap. A variable without any known view is left out, with the score 0. `pooling` is the
+    exponent of the power mean: 1 is the mean over variables, and the higher it is, the closer it comes to the maximum.
     """
     steps, _, width = errors.shape
     alerts, variables, left_out = np.empty(steps), np.empty((steps, width)), np.empty((steps, width), np.bool_)
-    _fuse_into(errors, tails, pooling, alerts, variables, left_out)
+    _fuse_into(errors, tails, weights, pooling, alerts, variables, left_out)
     return Scores(alerts, variables, left_out)
 
 
 @jit
 def _fuse_into(
-    errors: Floats, tails: Floats, pooling: int, alerts: Floats, variables: Floats, left_out: NDArray[np.bool_]
+    errors: Floats,
+    tails: Floats,
+    weights: Floats,
+    pooling: int,
+    alerts: Floats,
+    variables: Floats,
+    left_out: NDArray[np.bool_],
 ) -> None:
     steps, views, width = errors.shape
-    summed, powers = np.empty(width), np.empty(width)
+    own, squares, powers = np.empty(width), np.empty(width), np.empty(width)
     slopes = np.empty((views, width))
     for v in range(views):
         for i in range(width):
             slopes[v, i] = LEVEL / (tails[v, 1, i] - tails[v, 0, i])
     for t in range(steps):
-        summed[:] = 0.0
+        squares[:] = 0.0
         for v in range(views):
             beyond = False
             for i in range(width):  # only selections, no branches, so that it becomes vector instructions
                 score = (errors[t, v, i] - tails[v, 0, i]) * slopes[v, i]
                 score = 0.0 if score < 0.0 else score
-                summed[i] += LEVEL if score > LEVEL else score  # NaN stays NaN
+                own[i] = LEVEL if score > LEVEL else score  # NaN stays NaN
                 beyond |= errors[t, v, i] > tails[v, 1, i]
             for i in range(width if beyond else 0):
                 if errors[t, v, i] > tails[v, 1, i]:
-                    summed[i] += _log_beyond(errors[t, v, i], tails[v, 1, i], tails[v, 2, i])
+                    own[i] += _log_beyond(errors[t, v, i], tails[v, 1, i], tails[v, 2, i])
+            for i in range(width):
+                squares[i] += weights[v] * (own[i] * own[i])
         unknown = False
         for i in range(width):
-            unknown |= summed[i] != summed[i]  # some views have no error
-            powers[i] = summed[i] / views
+            unknown |= squares[i] != squares[i]  # some views have no error
+            variables[t, i] = math.sqrt(squares[i])
             left_out[t, i] = False
         for i in range(width if unknown else 0):
-            if summed[i] != summed[i]:
-                known, total = 0, 0.0
+            if squares[i] != squares[i]:
+                known, total = 0.0, 0.0
                 for v in range(views):
                     if errors[t, v, i] == errors[t, v, i]:
-                        known += 1
-                        total += calibrated(errors[t, v, i], tails[v, 0, i], tails[v, 1, i], tails[v, 2, i])
-                score = total / known if known else 0.0
-                if 0 < known < views and score > USUAL:
-                    score = USUAL + (score - USUAL) * math.sqrt(known / views)
-                powers[i], left_out[t, i] = score, known == 0
-        for i in range(width):
-            variables[t, i] = powers[i]
+                        known += weights[v]
+                        score = calibrated(errors[t, v, i], tails[v, 0, i], tails[v, 1, i], tails[v, 2, i])
+                        total += weights[v] * (score * score)
+                score = math.sqrt(total / known) if known > 0.0 else 0.0
+                if score > USUAL:
+                    score = USUAL + (score - USUAL) * math.sqrt(known)
+                variables[t, i], left_out[t, i] = score, known == 0.0
         alerts[t] = pooled(variables[t], powers, pooling)
 
 
@@ -258,12 +265,19 @@ def smooth(scores: Floats, spans: Sequence[int]) -> Floats:
 
 @jit
 def rank_into(
-    errors: Floats, tails: Floats, pooling: int, window: Floats, spans: Integers, start: int, ranking: Floats
+    errors: Floats,
+    tails: Floats,
+    weights: Floats,
+    pooling: int,
+    window: Floats,
+    spans: Integers,
+    start: int,
+    ranking: Floats,
 ) -> None:
     """Fuse errors (time, view, variable) into the end of `window`, and smooth it from `start` on into `ranking`."""
     steps, _, width = errors.shape
     variables, left_out = np.empty((steps, width)), np.empty((steps, width), np.bool_)
-    _fuse_into(errors, tails, pooling, window[len(window) - steps :], variables, left_out)
+    _fuse_into(errors, tails, weights, pooling, window[len(window) - steps :], variables, left_out)
     smooth_into(window, spans, start, ranking)
 
 

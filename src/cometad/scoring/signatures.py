@@ -18,7 +18,7 @@ from cometad.saving import Saved, SavedField, Table, array, integers, part_of, r
 from cometad.scoring.scores import USUAL, Errors, Scores, pooled
 
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and bench/scripts/verdicts.py.
-HOT = 2.5  # about one normal cell in 50 scores higher
+HOT = 3.2  # about one normal cell in 50 scores higher
 NAMED = 5  # variables
 PARTS = 8  # of an event: fewer excuse more, and hide more faults
 MARGIN = 2.0  # standard deviations that a reading may be outside of a box: the level it starts from varies that much

@@ -20,6 +20,7 @@ WINDOWS = 10_000  # at most, for the principal components
 class FittedBalance(WindowView):
     """The center (length, variable) and components (component, length * variable) of normal windows."""
 
+    judges_relations = True
     saved: ClassVar[Table] = {
         "center": array("center", "length", "variable"),
         "components": array("components", "component", lambda of: of["length"] * of["variable"]),

@@ -60,6 +60,13 @@ class Panel:
         return self.span - 1 + look_ahead(self.smoothing)
 
     @cached_property
+    def weights(self) -> Floats:
+        """What each view counts (view,): those that judge relations as much, together, as all the others."""
+        related = np.array([getattr(view, "judges_relations", False) for view in self.views])
+        weights: Floats = 1 / (np.where(related, related.sum(), (~related).sum()) * len(np.unique(related)))
+        return weights
+
+    @cached_property
     def _spans(self) -> Integers:
         return np.array([view.span for view in self.views])
 
@@ -110,11 +117,11 @@ class Panel:
 
     def fused(self, errors: Floats) -> Scores:
         """Alert scores of errors (time, view, variable), before verdicts."""
-        return fuse(errors, self.alert, self.pooling)
+        return fuse(errors, self.alert, self.weights, self.pooling)
 
     def scores(self, errors: Errors) -> Scores:
         """Alert scores in which nothing counts that a person called normal."""
-        fused = fuse(errors.values, self.alert, self.pooling)
+        fused = fuse(errors.values, self.alert, self.weights, self.pooling)
         if self.signatures is None:
             return fused
         return self.signatures.excuse(fused, errors, self.alert[:, 1], self.pooling)
@@ -340,7 +347,8 @@ class ViewsRun(ScoringRun):
         start, stop = self._ranked, max(stop - ahead, self._ranked)
         self._ranked, ranking = stop, np.empty(stop - start)
         first = start - (self._covered - len(window))
-        rank_into(covering, self._panel.ranking, self._panel.pooling, window, self._spans, first, ranking)
+        panel = self._panel
+        rank_into(covering, panel.ranking, panel.weights, panel.pooling, window, self._spans, first, ranking)
         return ranking
 
     def finish(self) -> Iterator[Scores]:

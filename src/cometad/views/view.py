@@ -21,8 +21,10 @@ class FittedView(Protocol):
     `rows` are scaled readings (time, variable). The first `first` of them only serve as context; a time step with less
     than `context` rows before it has no error yet: NaN.
 
-    If it also has `mixes_variables = False`, the errors of a variable depend on its own readings only. If it has a
-    `width`, the number of variables, a saved view for another number is refused.
+    If it also has `mixes_variables = False`, the errors of a variable depend on its own readings only. If it has
+    `judges_relations = True`, its errors say how well variables fit each other at the same time: such views together
+    count as much as all the others. If it has a `width`, the number of variables, a saved view for another number is
+    refused.
     """
 
     context: int  # rows before a time step that its error depends on
