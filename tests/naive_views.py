@@ -90,6 +90,28 @@ def balance(rows, center, components):
     return errors, expected
 
 
+def blocks(columns, most):
+    """The block of each column; correlations count in millionths."""
+
+    def near(a, b):
+        a, b = ([value - sum(column) / len(column) for value in column] for column in (columns[a], columns[b]))
+        size = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))
+        return round(1e6 * abs(sum(x * y for x, y in zip(a, b, strict=True))) / size) if size > 1e-12 else 0
+
+    width = len(columns)
+    count = -(-width // most)
+    block = [None] * width
+    for number in range(count):
+        size = width // count + (number < width % count)
+        own = []
+        for _ in range(size):
+            left = [i for i in range(width) if block[i] is None]
+            i = max(left, key=lambda i: (sum(near(i, j) for j in own or left), -i))
+            block[i] = number
+            own.append(i)
+    return block
+
+
 def log_deviation(values):
     mean = sum(values) / len(values)
     return 0.5 * math.log(sum((value - mean) ** 2 for value in values) / len(values) + 0.001)

@@ -10,6 +10,7 @@ from cometad.arrays import Floats, Floats32
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
 from cometad.views.activity import LEAST, FittedActivity
 from cometad.views.balance import FittedBalance
+from cometad.views.blocks import FittedBlocks
 from cometad.views.forecast import FittedForecast
 from cometad.views.joint import FittedJoint
 from cometad.views.nearest import search_tables
@@ -58,6 +59,13 @@ def activity(graph: Graph, view: FittedActivity, window: Wire) -> Wire:
     return abs(graph("Log", variance + LEAST) * 0.5 - view.usual)
 
 
+def blocks(graph: Graph, view: FittedBlocks, window: Wire) -> Wire:
+    """The errors of each block's columns, in the order of the columns."""
+    own = [graph("Gather", window, columns, axis=1) for columns in view.columns]
+    errors = [VIEW_GRAPHS[type(part)](graph, part, columns) for part, columns in zip(view.views, own, strict=True)]
+    return graph("Gather", graph("Concat", *errors, axis=1), np.argsort(np.concatenate(view.columns)), axis=1)
+
+
 def _mean_square(graph: Graph, values: Wire, axis: int) -> Wire:
     return graph.mean(values * values, axis)
 
@@ -69,6 +77,7 @@ VIEW_GRAPHS: dict[type, Callable[[Graph, Any, Wire], Wire]] = {
     FittedForecast: forecast,
     FittedBalance: balance,
     FittedActivity: activity,
+    FittedBlocks: blocks,
 }
 
 

@@ -24,6 +24,8 @@ LEAST = 1e-3  # in standard deviations, if no variable ever errs
 # The mean calibrated error of normal readings: 0.61 if errors are exponential, 0.71 if residuals are normal.
 USUAL = 0.65
 
+POOLING = 8  # exponent of the power mean over up to 64 variables
+
 
 class Errors(NamedTuple):
     """Errors of consecutive time steps, and the readings that they are about."""
@@ -223,6 +225,14 @@ def pooled(values: Floats, powers: Floats, pooling: int) -> float:
     for i in range(width):
         total += powers[i]
     return _root(total / width, pooling)
+
+
+def usual_pooling(width: int) -> int:
+    """The exponent of the power mean over `width` variables: twice as high for twice as many, in powers of two.
+
+    One of many variables counts less in a mean of them, and as much if the exponent grows with their number.
+    """
+    return max(POOLING, 2 ** round(math.log2(width / POOLING)))  # square roots are fast
 
 
 @jit

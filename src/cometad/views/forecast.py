@@ -11,8 +11,9 @@ from cometad.compute import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.views.sums import Matrix, directions, window_products
-from cometad.views.view import SavedView, WindowView, cut_windows
+from cometad.views.blocks import BlockView
+from cometad.views.sums import Matrix, window_products
+from cometad.views.view import WindowView, cut_windows
 
 EXAMPLES = 10_000  # at most, for the regression
 
@@ -46,7 +47,7 @@ class FittedForecast(WindowView):
 
 @register("Forecast")
 @dataclass(frozen=True)
-class Forecast(SavedView):
+class Forecast(BlockView):
     """The absolute residual of a ridge regression of each reading on the last `lags` readings of all variables.
 
     >>> import numpy as np
@@ -72,16 +73,14 @@ class Forecast(SavedView):
     def min_rows(self) -> int:
         return self.lags + 1
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
+    def fit_block(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
         examples = cut_windows(rows, usable, self.lags + 1, EXAMPLES, rng)
-        basis = directions(examples[:, -1])
-        last = examples[:, :-1] if basis is None else examples[:, :-1] @ basis
-        inputs, targets = last.reshape(len(last), -1), examples[:, -1]
+        inputs, targets = examples[:, :-1].reshape(len(examples), -1), examples[:, -1]
         center, level = inputs.mean(axis=0), targets.mean(axis=0)
         inputs = inputs - center
         gram = inputs.T @ inputs + (self.penalty + 1e-9) * np.eye(inputs.shape[1])
         weights = np.linalg.solve(gram, inputs.T @ (targets - level))
-        return FittedForecast(self, weights, level - center @ weights, basis)
+        return FittedForecast(self, weights, level - center @ weights)
 
 
 @fused
