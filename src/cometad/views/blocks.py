@@ -14,17 +14,18 @@ from cometad.arrays import Flags, Floats, Integers
 from cometad.saving import State, Table, array, loaded, parts, require_state
 from cometad.views.view import SavedView, WindowView
 
-MOST = 64  # columns of a block
+MOST, FEW = 64, 8  # columns of a block; fewer that belong together share one with others
+CLOSE = 0.3  # mean absolute correlation with a block, at least, of a column that belongs to it
 SAMPLE = 2_000  # rows, at most, for the correlations
 LEAST = 1e-9  # length of a column: a shorter one is a constant with rounding errors
-UNITS = 1e6  # of a correlation: in integers, copies of a column tie, whatever the order of additions
+UNITS = 1_000_000  # of a correlation: in integers, copies of a column tie, whatever the order of additions
 
 
 def blocks_of(rows: Floats) -> Integers:
-    """The block of each column (variable,) of rows (time, variable): as few blocks as possible, of equal sizes.
+    """The block of each column (variable,) of rows (time, variable).
 
-    A block begins with the column closest to all that are left, and always takes the one closest to those it has: by
-    the sum of absolute correlations; of a tie, the first.
+    A block begins with the column closest to all that are left, and always takes the one closest to those it has, by
+    absolute correlations; of a tie, the first. It ends when none is close, or when it is full.
     """
     known = rows[:: -(-len(rows) // SAMPLE)]
     known = known - known.mean(axis=0)
@@ -32,14 +33,25 @@ def blocks_of(rows: Floats) -> Integers:
     known /= np.where(norms > LEAST, norms, np.inf)
     near = np.abs(UNITS * (known.T @ known)).round().astype(np.int64)
     width = len(near)
-    block = np.full(width, -1)
-    for number, size in enumerate(map(len, np.array_split(block, -(-width // MOST)))):
-        i = int(np.where(block < 0, near[:, block < 0].sum(axis=1), -1).argmax())
-        close = np.zeros(width, np.int64)
-        for _ in range(size):
-            block[i] = number
+    most = -(-width // -(-width // MOST))  # 65 columns that belong together are 33 and 32
+    close_to_all, free = near.sum(axis=1), np.ones(width, bool)
+    blocks: list[list[int]] = []
+    others: list[int] = []
+    while free.any():
+        own, close, i = [], np.zeros(width, np.int64), int(np.where(free, close_to_all, -1).argmax())
+        while free[i] and len(own) < most and close[i] >= CLOSE * UNITS * len(own):
+            own.append(i)
+            free[i] = False
             close += near[i]
-            i = int(np.where(block < 0, close, -1).argmax())
+            close_to_all -= near[i]
+            i = int(np.where(free, close, -1).argmax())
+        if len(own) < FEW:
+            others += own
+        else:
+            blocks.append(own)
+    block = np.empty(width, np.int64)
+    for number, own in enumerate([*blocks, *np.array_split(np.array(others, np.int64), -(-len(others) // MOST) or 1)]):
+        block[own] = number
     return block
 
 
