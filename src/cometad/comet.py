@@ -105,7 +105,7 @@ class Comet(Detector):
         What is expected, in one or more ways: see `cometad.views`. Your own view works too.
     pooling
         Exponent of the power mean over variables: 1 is their mean; the higher, the more the worst variable counts. None
-        is 8, and higher for more than 64 variables.
+        is 8, and for more than 90 variables 16, for more than 181 32.
     smoothing
         Time steps of the centered means whose average is the ranking score; () for none. It delays the ranking score,
         not the alert score.

@@ -24,7 +24,7 @@ LEAST = 1e-3  # in standard deviations, if no variable ever errs
 # The mean calibrated error of normal readings: 0.61 if errors are exponential, 0.71 if residuals are normal.
 USUAL = 0.65
 
-POOLING = 8  # exponent of the power mean over up to 64 variables
+POOLING = 8  # exponent of the power mean over few variables
 
 
 class Errors(NamedTuple):
@@ -228,11 +228,11 @@ def pooled(values: Floats, powers: Floats, pooling: int) -> float:
 
 
 def usual_pooling(width: int) -> int:
-    """The exponent of the power mean over `width` variables: twice as high for twice as many, in powers of two.
+    """The exponent of the power mean over `width` variables: 8 up to 90, 16 up to 181, 32 for more.
 
-    One of many variables counts less in a mean of them, and as much if the exponent grows with their number.
+    In a mean of more variables, each counts less; it counts the same if the exponent grows with their number.
     """
-    return max(POOLING, 2 ** round(math.log2(width / POOLING)))  # square roots are fast
+    return min(max(POOLING, 2 ** round(math.log2(width / POOLING))), 4 * POOLING)
 
 
 @jit

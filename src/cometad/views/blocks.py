@@ -80,7 +80,7 @@ def _table(view: Any) -> Table:
 
 
 def _checked(block: Integers) -> Integers:
-    sizes = np.bincount(block) if 0 <= block.min() and block.max() < len(block) else np.zeros(1)
+    sizes = np.bincount(block) if block.min() >= 0 and block.max() < len(block) else np.zeros(1)
     require_state(bool(sizes.all()), "its array 'block' does not number blocks")
     return block
 
