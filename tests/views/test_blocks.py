@@ -94,6 +94,8 @@ def test_wide_views_are_saved_with_their_blocks(name):
         np.arange(80),
         np.repeat([0, 2], 40),
         np.repeat([0, -1], 40),
+        np.full(80, -1),
+        np.full(80, 2**62),
         np.repeat([0, 1], [41, 39]),
     )
     for block in wrong:

@@ -39,9 +39,8 @@ def joint(graph: Graph, view: FittedJoint, window: Wire) -> Wire:
 
 def forecast(graph: Graph, view: FittedForecast, window: Wire) -> Wire:
     """The absolute residual of a linear prediction from the readings before."""
-    before = graph.rows(window, -view.context - 1, -1)
-    inputs = before if view.basis is None else before @ view.basis
-    return abs(graph.rows(window, -1) - (graph.reshape(inputs, (1, -1)) @ view.weights + view.level))
+    before = graph.reshape(graph.rows(window, -view.context - 1, -1), (1, -1))
+    return abs(graph.rows(window, -1) - (before @ view.weights + view.level))
 
 
 def balance(graph: Graph, view: FittedBalance, window: Wire) -> Wire:
@@ -61,8 +60,8 @@ def activity(graph: Graph, view: FittedActivity, window: Wire) -> Wire:
 
 def blocks(graph: Graph, view: FittedBlocks, window: Wire) -> Wire:
     """The errors of each block's columns, in the order of the columns."""
-    own = [graph("Gather", window, columns, axis=1) for columns in view.columns]
-    errors = [VIEW_GRAPHS[type(part)](graph, part, columns) for part, columns in zip(view.views, own, strict=True)]
+    own = zip(view.views, view.columns, strict=True)
+    errors = [VIEW_GRAPHS[type(part)](graph, part, graph("Gather", window, columns, axis=1)) for part, columns in own]
     return graph("Gather", graph("Concat", *errors, axis=1), np.argsort(np.concatenate(view.columns)), axis=1)
 
 

@@ -232,7 +232,7 @@ def usual_pooling(width: int) -> int:
 
     In a mean of more variables, each counts less; it counts the same if the exponent grows with their number.
     """
-    return min(max(POOLING, 2 ** round(math.log2(width / POOLING))), 4 * POOLING)
+    return POOLING << min(max(round(math.log2(width / 64)), 0), 2)
 
 
 @jit

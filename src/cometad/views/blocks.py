@@ -1,7 +1,6 @@
-"""A wide table as several narrow ones: blocks of columns that belong together, each with a fitted view of its own.
+"""A wide table as several narrow ones: a relation view is fitted on blocks of columns that belong together.
 
-The few directions or codes of one view would be spent on the strongest columns of a wide table, and the relations of
-the others would stay unknown. The cost of a reading stays linear in the number of variables.
+The few directions or codes of one view for all columns would be spent on the strongest, and say nothing of the others.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Integers
-from cometad.saving import State, Table, array, loaded, parts, require_state
+from cometad.saving import State, Table, array, loaded, parts, require_state, saved_state
 from cometad.views.view import SavedView, WindowView
 
 MOST, FEW = 64, 8  # columns of a block; fewer that belong together share one with others
@@ -32,38 +31,40 @@ def blocks_of(rows: Floats) -> Integers:
     norms = np.sqrt((known**2).sum(axis=0))
     known /= np.where(norms > LEAST, norms, np.inf)
     near = np.abs(UNITS * (known.T @ known)).round().astype(np.int64)
-    width = len(near)
+    close_to_all, width = near.sum(axis=1), len(near)
     most = -(-width // -(-width // MOST))  # 65 columns that belong together are 33 and 32
-    close_to_all, free = near.sum(axis=1), np.ones(width, bool)
-    blocks: list[list[int]] = []
-    others: list[int] = []
-    while free.any():
-        own, close, i = [], np.zeros(width, np.int64), int(np.where(free, close_to_all, -1).argmax())
-        while free[i] and len(own) < most and close[i] >= CLOSE * UNITS * len(own):
+    block, count, others = np.full(width, -1), 0, np.empty(0, np.int64)
+    while (block < 0).any():
+        own: list[int] = []
+        close, i = np.zeros(width, np.int64), int(np.where(block < 0, close_to_all, -1).argmax())
+        while block[i] < 0 and len(own) < most and close[i] >= CLOSE * UNITS * len(own):
             own.append(i)
-            free[i] = False
+            block[i] = count
             close += near[i]
             close_to_all -= near[i]
-            i = int(np.where(free, close, -1).argmax())
+            i = int(np.where(block < 0, close, -1).argmax())
         if len(own) < FEW:
-            others += own
+            others = np.append(others, own)
         else:
-            blocks.append(own)
-    block = np.empty(width, np.int64)
-    for number, own in enumerate([*blocks, *np.array_split(np.array(others, np.int64), -(-len(others) // MOST) or 1)]):
-        block[own] = number
+            count += 1
+    for k, columns in enumerate(np.array_split(others, -(-len(others) // MOST) or 1)):
+        block[columns] = count + k
     return block
 
 
 class FittedBlocks(WindowView):
     """Fitted views of one kind, each of the columns of a block; `block` (variable,) says which one a column is in."""
 
-    def __init__(self, view: Any, block: Integers, views: Sequence[WindowView]) -> None:
+    def __init__(self, view: Any, block: Integers, views: Sequence[Any]) -> None:
         self.block, self.views, self.width = block, views, len(block)
         self.context, self.span = views[0].context, views[0].span
         self.columns = [np.flatnonzero(block == number) for number in range(len(views))]
-        self.saved = _table(view)
-        self.write = self._write
+        own, found = [len(columns) for columns in self.columns], [view.width for view in views]
+        require_state(own == found and sum(own) == self.width, "its blocks have other columns than its parts")
+        self.write, self._table = self._write, _table(view)
+
+    def state(self) -> dict[str, Any]:
+        return saved_state(self, self._table)
 
     def _write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
         for columns, view in zip(self.columns, self.views, strict=True):
@@ -73,16 +74,10 @@ class FittedBlocks(WindowView):
 
 
 def _table(view: Any) -> Table:
-    return {
-        "block": array("block", "variable", dtype=np.int64, make=_checked),
-        "part": parts("views", lambda own: [view] * (int(own.block.max()) + 1)),
-    }
+    def each_part(own: Any) -> list[Any]:
+        return [view] * (int(own.block.max().clip(0, len(own.block) - 1)) + 1)
 
-
-def _checked(block: Integers) -> Integers:
-    sizes = np.bincount(block) if block.min() >= 0 and block.max() < len(block) else np.zeros(1)
-    require_state(bool(sizes.all()), "its array 'block' does not number blocks")
-    return block
+    return {"block": array("block", "variable", dtype=np.int64), "part": parts("views", each_part)}
 
 
 class BlockView(SavedView):
@@ -99,10 +94,6 @@ class BlockView(SavedView):
         raise NotImplementedError
 
     def restore(self, state: State) -> WindowView:
-        """The fitted view with a state; the settings are the lengths of its arrays."""
-        if "block" not in state:
-            return super().restore(state)
-        made = loaded(partial(FittedBlocks, self), _table(self), state, {})
-        widths = [(getattr(view, "width", 0), len(own)) for view, own in zip(made.views, made.columns, strict=True)]
-        require_state(all(width == size for width, size in widths), "its blocks have other columns than its parts")
-        return made
+        if "block" in state:
+            return loaded(partial(FittedBlocks, self), _table(self), state, {})
+        return super().restore(state)
