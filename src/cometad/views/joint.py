@@ -55,6 +55,7 @@ class Joint(BlockView):
     codes: int = 20
     fitted: ClassVar = FittedJoint
     reason: ClassVar[str] = "unusual given the others"
+    relation: ClassVar[str] = "no longer follows {}"
 
     def __post_init__(self) -> None:
         check_integer("length", self.length, 1)
