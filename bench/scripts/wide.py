@@ -36,7 +36,7 @@ from threshold_tables.shared import anomalies, chosen, far_from, head, row
 CORE = 24  # variables that may be faulty
 TRAINING, TEST = 6_000, 12_000  # readings
 MOST_CELLS = 4_000_000  # of the training part: a wider plant has fewer readings
-ADDED, FACTORS, SERVERS = 250, 8, 5
+ADDED, FACTORS = 250, 8
 RIDGE, TOP = 0.1, 3
 COLUMNS = (
     "found",
@@ -145,7 +145,7 @@ def plants(asked: Any) -> Iterator[tuple[str, list[Dataset]]]:
 
 
 def servers(asked: Any) -> Iterator[tuple[str, list[Dataset]]]:
-    tables = sorted(chosen(("ASD",), "select", asked.data_dir), key=lambda table: table.entity)[:SERVERS]
+    tables = sorted(chosen(("ASD",), "select", asked.data_dir), key=lambda table: table.entity)[: asked.seeds]
     for kind in ("", "noise", "redundant"):
         wide = [server(table, kind, np.random.default_rng(k)) if kind else table for k, table in enumerate(tables)]
         yield f"server{kind and f' + {ADDED} {kind}'}", wide
@@ -155,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=["plants", "servers", []], help="default: both")
     parser.add_argument("--pooling", type=int, help="default: that of Comet()")
-    parser.add_argument("--seeds", type=int, default=4, help="plants of up to 300 variables; fewer of wider ones")
+    parser.add_argument("--seeds", type=int, default=4, help="plants of up to 300 variables, fewer of wider ones; or servers")
     parser.add_argument("--widths", type=int, nargs="*", default=[24, 100, 300, 1_000])
     parser.add_argument("--data-dir", type=Path)
     asked = parser.parse_args()
