@@ -39,8 +39,8 @@ def joint(graph: Graph, view: FittedJoint, window: Wire) -> Wire:
 
 def forecast(graph: Graph, view: FittedForecast, window: Wire) -> Wire:
     """The absolute residual of a linear prediction from the readings before."""
-    before = graph.reshape(graph.rows(window, -view.context - 1, -1), (1, -1))
-    return abs(graph.rows(window, -1) - (before @ view.weights + view.level))
+    before = graph.rows(window, -view.context - 1, -1)
+    return abs(graph.rows(window, -1) - (graph.reshape(before, (1, -1)) @ view.weights + view.level))
 
 
 def balance(graph: Graph, view: FittedBalance, window: Wire) -> Wire:
