@@ -90,6 +90,39 @@ def balance(rows, center, components):
     return errors, expected
 
 
+def blocks(columns, most, few, close):
+    """The block of each column; correlations count in millionths."""
+
+    def near(a, b):
+        a, b = ([value - sum(column) / len(column) for value in column] for column in (columns[a], columns[b]))
+        size = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))
+        return round(1e6 * abs(sum(x * y for x, y in zip(a, b, strict=True))) / size) if size > 1e-12 else 0
+
+    def closest(to):
+        """The free column that is closest to others, and how close."""
+        i = max(free, key=lambda i: (sum(near(i, j) for j in to), -i))
+        return i, sum(near(i, j) for j in to)
+
+    width = len(columns)
+    most = math.ceil(width / math.ceil(width / most))
+    free, found, others = list(range(width)), [], []
+    while free:
+        own = [closest(free)[0]]
+        free.remove(own[0])
+        while free and len(own) < most and closest(own)[1] >= close * 1e6 * len(own):
+            own.append(closest(own)[0])
+            free.remove(own[-1])
+        if len(own) < few:
+            others += own
+        else:
+            found.append(own)
+    for count in range(math.ceil(len(others) / most), 0, -1):  # the larger parts first
+        size = math.ceil(len(others) / count)
+        found.append(others[:size])
+        others = others[size:]
+    return [next(k for k, own in enumerate(found) if i in own) for i in range(width)]
+
+
 def log_deviation(values):
     mean = sum(values) / len(values)
     return 0.5 * math.log(sum((value - mean) ** 2 for value in values) / len(values) + 0.001)

@@ -29,7 +29,7 @@ from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, refusing, require, strategy
 from cometad.progress import show_progress
 from cometad.saving import Table, array, arrays, each, fact, parts, require_state, value
-from cometad.scoring.scores import StepScores, Tails, check_tails
+from cometad.scoring.scores import StepScores, Tails, check_tails, usual_pooling
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, signatures
 from cometad.series import Series
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
@@ -75,7 +75,7 @@ REMOVED = {
 
 RULES = {
     **{name: SHARED_RULES[name] for name in ("scaler", "gaps", "threshold", "seed")},
-    "pooling": integer(1, MOST_POOLED),
+    "pooling": integer(1, MOST_POOLED, optional=True),
     "adaptation": strategy("follow"),
 }
 
@@ -104,7 +104,8 @@ class Comet(Detector):
     views
         What is expected, in one or more ways: see `cometad.views`. Your own view works too.
     pooling
-        Exponent of the power mean over variables: 1 is their mean; the higher, the more the worst variable counts.
+        Exponent of the power mean over variables: 1 is their mean; the higher, the more the worst variable counts. None
+        is 8, and for more than 90 variables 16, for more than 181 32.
     smoothing
         Time steps of the centered means whose average is the ranking score; () for none. It delays the ranking score,
         not the alert score.
@@ -164,7 +165,7 @@ class Comet(Detector):
         self,
         *,
         views: Sequence[View] = DEFAULT_VIEWS,
-        pooling: int = 8,
+        pooling: int | None = None,
         smoothing: Sequence[int] = (4, 16, 64),
         trim: bool = True,
         trends: bool = True,
@@ -243,7 +244,7 @@ class Comet(Detector):
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
         self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
-        self.alert_scores_ = score_folds(found, self.pooling)
+        self.alert_scores_ = score_folds(found, self._exponent)
         self._fit_threshold()
         return self
 
@@ -367,7 +368,11 @@ class Comet(Detector):
     @property
     def panel_(self) -> Panel:
         tails, excused = (self.alert_tails_, self.ranking_tails_), self._signatures() if self.normal_ else None
-        return Panel(self.views_, *tails, self.pooling, tuple(self.smoothing), excused)
+        return Panel(self.views_, *tails, self._exponent, tuple(self.smoothing), excused)
+
+    @property
+    def _exponent(self) -> int:
+        return usual_pooling(self.n_features_in_) if self.pooling is None else self.pooling
 
     def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
         """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others."""

@@ -139,9 +139,9 @@ def check(values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
             rules[name](name, value)
 
 
-def integer(least: int, most: int | None = None) -> Rule:
-    """The rule for an integer of at least `least` and, if given, at most `most`."""
-    return lambda name, value: check_integer(name, value, least, most)
+def integer(least: int, most: int | None = None, *, optional: bool = False) -> Rule:
+    """The rule for an integer of at least `least` and, if given, at most `most`, or None where `optional`."""
+    return lambda name, value: None if optional and value is None else check_integer(name, value, least, most)
 
 
 def number(low: float, high: float, *, above: bool = False, below: bool = False, optional: bool = False) -> Rule:

@@ -116,6 +116,16 @@ def test_a_detector_whose_views_need_no_reading_before_scores_the_same():
     assert_same(detector.stream().update_many(fresh), run_steps(opened(detector_bytes(detector)), fresh))
 
 
+def test_a_detector_of_a_wide_table_scores_the_same():
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.normal(size=(700, 2)), 50, axis=1) + 0.3 * rng.normal(size=(700, 100))
+    rows = rows[:, rng.permutation(100)]
+    detector = Comet(views=[Forecast(lags=2), Balance(length=2), Joint(length=2, codes=4)]).fit(rows[:500])
+    assert {type(view).__name__ for view in detector.views_} == {"FittedBlocks"}
+    fresh = np.concatenate([rows[500:], 2 * rows[:50]])
+    assert_same(detector.stream().update_many(fresh), run_steps(opened(detector_bytes(detector)), fresh))
+
+
 @pytest.mark.parametrize("seed", [10, 24])
 def test_scores_that_often_repeat_keep_the_thresholds_together(seed):
     """One valve with three positions: equal scores are common, and rounding must not decide which ones are equal."""

@@ -86,37 +86,6 @@ def test_network_errors_are_distances_of_embeddings_to_the_nearest_code(width, p
     agree(view, rows, naive.network(rows, [Weights.of(scale) for scale in view.network]), within=1e-4)  # 32 bits
 
 
-def many_variables(rng):
-    """80 variables that follow 5 hidden causes, so that 64 directions describe them completely."""
-    causes = np.cumsum(rng.normal(size=(300, 5)), axis=0) * 0.2
-    rows = causes @ rng.normal(size=(5, 80))
-    return rows - rows.mean(axis=0)
-
-
-def test_a_forecast_of_many_variables_is_a_regression_on_their_leading_directions():
-    rng = np.random.default_rng(0)
-    rows = many_variables(rng)
-    view = Forecast(lags=2).fit(rows, np.ones(300, bool), rng)
-    inputs, targets = np.hstack([rows[:-2], rows[1:-1]]), rows[2:]
-    gaps = inputs - inputs.mean(axis=0)
-    products = gaps @ gaps.T  # ridge regression in its dual form, on all variables
-    predicted = products @ np.linalg.solve(products + 10 * np.eye(298), targets - targets.mean(axis=0))
-    expected = targets.mean(axis=0) + predicted
-    np.testing.assert_allclose(view.expected(rows, 2), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_the_balance_of_many_variables_is_that_of_their_leading_directions():
-    rng = np.random.default_rng(0)
-    rows = many_variables(rng)
-    view = Balance(length=2).fit(rows, np.ones(300, bool), rng)
-    windows = np.hstack([rows[:-1], rows[1:]])
-    gaps = windows - windows.mean(axis=0)
-    *_, values, vectors = np.linalg.svd(gaps, full_matrices=False)
-    kept = vectors[: naive.components_needed((values**2).tolist(), 0.9)]
-    residuals = (gaps - gaps @ kept.T @ kept).reshape(-1, 2, 80)
-    np.testing.assert_allclose(view.errors(rows, 1), np.sqrt((residuals**2).mean(axis=1)), rtol=1e-6, atol=1e-6)
-
-
 # -- k-means --------------------------------------------------------------------------------------------------------
 
 clouds = st.tuples(st.integers(1, 60), st.integers(1, 5), st.integers(1, 9), st.integers(0, 999))

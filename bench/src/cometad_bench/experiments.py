@@ -13,6 +13,7 @@ from cometad.network.schedules import Converging
 from cometad.network_comet import SCORING, NetworkComet
 from cometad.presets import ABLATIONS, PAPER_SIZES
 from cometad.scoring.normalize import EmaMinMax
+from cometad.scoring.scores import POOLING
 from cometad.views import NetworkView
 from cometad.views.adaptation import FollowLevel
 from cometad_bench.baselines.deep import DeepBaseline
@@ -155,8 +156,7 @@ def _views() -> tuple[Arm, ...]:
 
 
 def _fair() -> tuple[Arm, ...]:
-    default = Comet()
-    same = {"pooling": default.pooling, "smoothing": tuple(default.smoothing)}
+    same = {"pooling": POOLING, "smoothing": tuple(Comet().smoothing)}
     return tuple(Arm(f"fair {name}", "fair", {"baseline": name, **same}) for name in SIMPLE if name != RANDOM)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cometad.detector import Detector
 
 OWN_OPTIONS = ("seed", "device", "verbose", "views")  # not set with --set: they have flags of their own, or none
+EXAMPLES = {"pooling": 8}  # of parameters whose default depends on the series
 SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 
@@ -170,7 +171,7 @@ def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:
     if not (equals and fits(value)):
         raise ParameterError(
             f"The hyperparameter {name!r} must be {wanted}, got --set {change!r}. "
-            f"Write it like --set '{name}={json.dumps(plain[name])}'."
+            f"Write it like --set '{name}={json.dumps(EXAMPLES.get(name, plain[name]))}'."
         )
     return name, tuple(value) if isinstance(value, list) else value
 
@@ -182,6 +183,7 @@ def _is_number(value: Any) -> bool:
 _KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {  # the first that fits: a bool is an int, too
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("an integer", is_integer),
+    type(None): ("an integer", is_integer),
     float: ("a number", _is_number),
     str: ("a word", lambda value: isinstance(value, str) and value != ""),
     tuple: ("a list of integers", lambda value: isinstance(value, list) and all(map(is_integer, value))),

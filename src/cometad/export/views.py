@@ -10,6 +10,7 @@ from cometad.arrays import Floats, Floats32
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
 from cometad.views.activity import LEAST, FittedActivity
 from cometad.views.balance import FittedBalance
+from cometad.views.blocks import FittedBlocks
 from cometad.views.forecast import FittedForecast
 from cometad.views.joint import FittedJoint
 from cometad.views.nearest import search_tables
@@ -39,8 +40,7 @@ def joint(graph: Graph, view: FittedJoint, window: Wire) -> Wire:
 def forecast(graph: Graph, view: FittedForecast, window: Wire) -> Wire:
     """The absolute residual of a linear prediction from the readings before."""
     before = graph.rows(window, -view.context - 1, -1)
-    inputs = before if view.basis is None else before @ view.basis
-    return abs(graph.rows(window, -1) - (graph.reshape(inputs, (1, -1)) @ view.weights + view.level))
+    return abs(graph.rows(window, -1) - (graph.reshape(before, (1, -1)) @ view.weights + view.level))
 
 
 def balance(graph: Graph, view: FittedBalance, window: Wire) -> Wire:
@@ -58,6 +58,13 @@ def activity(graph: Graph, view: FittedActivity, window: Wire) -> Wire:
     return abs(graph("Log", variance + LEAST) * 0.5 - view.usual)
 
 
+def blocks(graph: Graph, view: FittedBlocks, window: Wire) -> Wire:
+    """The errors of each block's columns, in the order of the columns."""
+    own = zip(view.views, view.columns, strict=True)
+    errors = [VIEW_GRAPHS[type(part)](graph, part, graph("Gather", window, columns, axis=1)) for part, columns in own]
+    return graph("Gather", graph("Concat", *errors, axis=1), np.argsort(np.concatenate(view.columns)), axis=1)
+
+
 def _mean_square(graph: Graph, values: Wire, axis: int) -> Wire:
     return graph.mean(values * values, axis)
 
@@ -69,6 +76,7 @@ VIEW_GRAPHS: dict[type, Callable[[Graph, Any, Wire], Wire]] = {
     FittedForecast: forecast,
     FittedBalance: balance,
     FittedActivity: activity,
+    FittedBlocks: blocks,
 }
 
 

@@ -24,6 +24,8 @@ LEAST = 1e-3  # in standard deviations, if no variable ever errs
 # The mean score of normal readings, if views err independently: 0.92 for exponential errors, 1.06 for normal residuals.
 USUAL = 1.0
 
+POOLING = 8  # exponent of the power mean over few variables
+
 
 class Errors(NamedTuple):
     """Errors of consecutive time steps, and the readings that they are about."""
@@ -230,6 +232,14 @@ def pooled(values: Floats, powers: Floats, pooling: int) -> float:
     for i in range(width):
         total += powers[i]
     return _root(total / width, pooling)
+
+
+def usual_pooling(width: int) -> int:
+    """The exponent of the power mean over `width` variables: 8 up to 90, 16 up to 181, 32 for more.
+
+    In a mean of more variables, each counts less; it counts the same if the exponent grows with their number.
+    """
+    return POOLING << min(max(round(math.log2(width / 64)), 0), 2)
 
 
 @jit

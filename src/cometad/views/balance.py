@@ -11,8 +11,9 @@ from cometad.compute import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.views.sums import DIRECTIONS, Matrix, directions, sum_squared_gaps, window_products
-from cometad.views.view import SavedView, WindowView, cut_windows
+from cometad.views.blocks import BlockView
+from cometad.views.sums import DIRECTIONS, Matrix, sum_squared_gaps, window_products
+from cometad.views.view import WindowView, cut_windows
 
 WINDOWS = 10_000  # at most, for the principal components
 
@@ -35,7 +36,7 @@ class FittedBalance(WindowView):
 
 @register("Balance")
 @dataclass(frozen=True)
-class Balance(SavedView):
+class Balance(BlockView):
     """Each variable's part of what the principal components of windows of `length` rows leave unexplained.
 
     >>> import numpy as np
@@ -63,16 +64,10 @@ class Balance(SavedView):
     def min_rows(self) -> int:
         return self.length + 1
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedBalance:
+    def fit_block(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedBalance:
         windows = cut_windows(rows, usable, self.length, WINDOWS, rng)
         center = windows.mean(axis=0)
-        windows -= center
-        basis = directions(windows[:, -1])
-        reduced = windows if basis is None else windows @ basis
-        components = self._components(reduced.reshape(len(reduced), -1))
-        if basis is not None:
-            components = components.reshape(len(components), self.length, -1) @ basis.T
-        return FittedBalance(self, center, components.reshape(len(components), -1))
+        return FittedBalance(self, center, self._components((windows - center).reshape(len(windows), -1)))
 
     def _components(self, centered: Floats) -> Floats:
         """The leading principal components (component, dim) of centered windows (window, dim)."""

@@ -11,42 +11,34 @@ from cometad.compute import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
-from cometad.views.sums import Matrix, directions, window_products
-from cometad.views.view import SavedView, WindowView, cut_windows
+from cometad.views.blocks import BlockView
+from cometad.views.sums import Matrix, window_products
+from cometad.views.view import WindowView, cut_windows
 
 EXAMPLES = 10_000  # at most, for the regression
 
 
 class FittedForecast(WindowView):
-    """Weights (lags * input, variable) and level (variable,) of the regression; its inputs are rows times a basis."""
+    """Weights (lags * variable, variable) and level (variable,) of the regression."""
 
-    span = 1
+    span, basis = 1, None
     saved: ClassVar[Table] = {
         "level": array("level", "variable"),
-        "basis": array("basis", "variable", "direction", optional=True),
+        "basis": array("basis", "variable", "direction", optional=True),  # of a wide table in files of before
         "weights": array("weights", lambda of: of["lags"] * of.get("direction", of["variable"]), "variable"),
     }
 
     def __init__(self, view: "Forecast", weights: Floats, level: Floats, basis: Floats | None = None) -> None:
-        self.weights, self.level, self.basis, self.context = weights, level, basis, view.lags
-        self.width = len(level)
-        prediction = Matrix(weights, level)
-        self._prediction = prediction.weights, prediction.start
-        self.write = partial(_predict, None, *self._prediction)
         if basis is not None:
-            self.write = partial(self._write_reduced, Matrix(basis, np.zeros(basis.shape[1])))
-
-    def _write_reduced(
-        self, reduction: Matrix, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int
-    ) -> None:
-        used = count + self.context - 1
-        inputs = np.ascontiguousarray(reduction.times_windows(rows, begin, used))
-        _predict(inputs, *self._prediction, rows, 0, count, expected, out, v)
+            weights = (basis @ weights.reshape(view.lags, -1, len(level))).reshape(-1, len(level))
+        self.weights, self.level, self.context, self.width = weights, level, view.lags, len(level)
+        prediction = Matrix(weights, level)
+        self.write = partial(_predict, prediction.weights, prediction.start)
 
 
 @register("Forecast")
 @dataclass(frozen=True)
-class Forecast(SavedView):
+class Forecast(BlockView):
     """The absolute residual of a ridge regression of each reading on the last `lags` readings of all variables.
 
     >>> import numpy as np
@@ -72,35 +64,24 @@ class Forecast(SavedView):
     def min_rows(self) -> int:
         return self.lags + 1
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
+    def fit_block(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
         examples = cut_windows(rows, usable, self.lags + 1, EXAMPLES, rng)
-        basis = directions(examples[:, -1])
-        last = examples[:, :-1] if basis is None else examples[:, :-1] @ basis
-        inputs, targets = last.reshape(len(last), -1), examples[:, -1]
+        inputs, targets = examples[:, :-1].reshape(len(examples), -1), examples[:, -1]
         center, level = inputs.mean(axis=0), targets.mean(axis=0)
         inputs = inputs - center
         gram = inputs.T @ inputs + (self.penalty + 1e-9) * np.eye(inputs.shape[1])
         weights = np.linalg.solve(gram, inputs.T @ (targets - level))
-        return FittedForecast(self, weights, level - center @ weights, basis)
+        return FittedForecast(self, weights, level - center @ weights)
 
 
 @fused
 def _predict(
-    inputs: Floats | None,
-    weights: Floats,
-    start: Floats,
-    rows: Floats,
-    begin: int,
-    count: int,
-    expected: bool,
-    out: Floats,
-    v: int,
+    weights: Floats, start: Floats, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int
 ) -> None:
-    """The absolute residual of each reading, or its prediction; without inputs, from the rows themselves."""
-    source = rows if inputs is None else inputs
-    width, size = rows.shape[1], source.shape[1]
+    """The absolute residual of each reading, or its prediction."""
+    width = rows.shape[1]
     predicted = np.empty((count, weights.shape[1]))
-    window_products(source.ravel(), begin * size, size, weights, start, predicted)
+    window_products(rows.ravel(), begin * width, width, weights, start, predicted)
     for t in range(-count, 0):
         for i in range(width):
             value = predicted[count + t, i]

@@ -11,11 +11,12 @@ from cometad.compute import fused
 from cometad.parameters import check_integer
 from cometad.registry import register
 from cometad.saving import Table, array, require_state
+from cometad.views.blocks import BlockView
 from cometad.views.kmeans import codes_of
 from cometad.views.nearest import search, search_tables
 from cometad.views.sums import sum_squared_gaps
 from cometad.views.tiles import LANES
-from cometad.views.view import SavedView, WindowView, cut_windows
+from cometad.views.view import WindowView, cut_windows
 
 WINDOWS = 5_000  # at most, for k-means
 CELLS = 20_000_000  # of all these windows together, which bounds memory and time for many variables
@@ -36,7 +37,7 @@ class FittedJoint(WindowView):
 
 @register("Joint")
 @dataclass(frozen=True)
-class Joint(SavedView):
+class Joint(BlockView):
     """Each variable's part of the distance between a window of all variables and the nearest code.
 
     The squares of the parts add up to the squared distance: the split is exact.
@@ -64,7 +65,7 @@ class Joint(SavedView):
     def min_rows(self) -> int:
         return self.length
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedJoint:
+    def fit_block(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedJoint:
         size = self.length * rows.shape[1]
         limit = min(WINDOWS, max(LEAST_WINDOWS, CELLS // size))
         windows = cut_windows(rows, usable, self.length, limit, rng)

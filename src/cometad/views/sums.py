@@ -90,15 +90,6 @@ sum_squared_gaps = _sum_squared_gaps if COMPILES else _sum_squared_gaps_plainly
 # -- products of sliding windows ---------------------------------------------------------------------------------------
 
 
-def directions(centered: Floats) -> Floats | None:
-    """The leading principal directions (variable, direction) of rows (time, variable); None for few variables."""
-    if centered.shape[1] <= DIRECTIONS:
-        return None
-    _, vectors = np.linalg.eigh(centered.T @ centered)
-    count = min(DIRECTIONS, len(centered))
-    return np.ascontiguousarray(vectors[:, ::-1][:, :count])
-
-
 class Matrix:
     """A matrix (row, column) to multiply windows with, and what to add: padded to whole tiles."""
 
