@@ -115,6 +115,13 @@ def test_views_of_wide_tables_from_before_blocks_still_score_the_same():
     np.testing.assert_allclose(view.expected(rows, 2), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("width", [blocks.MOST, blocks.MOST + 1])
+def test_balance_has_half_of_the_weight_in_blocks_too(width):
+    rows = np.random.default_rng(0).normal(size=(400, width))
+    weights = Comet(trends=False, trim=False).fit(rows).panel_.weights
+    np.testing.assert_allclose(sorted(weights), [1 / 8] * 4 + [1 / 2])
+
+
 def test_a_small_group_that_parts_is_seen_beside_many_redundant_columns():
     """One basis for all would be spent on the columns that follow ten causes."""
     rng = np.random.default_rng(0)

@@ -58,6 +58,7 @@ class FittedBlocks(WindowView):
     def __init__(self, view: Any, block: Integers, views: Sequence[Any]) -> None:
         self.block, self.views, self.width = block, views, len(block)
         self.context, self.span = views[0].context, views[0].span
+        self.judges_relations = getattr(views[0], "judges_relations", False)
         self.columns = [np.flatnonzero(block == number) for number in range(len(views))]
         own, found = [len(columns) for columns in self.columns], [view.width for view in views]
         require_state(own == found and sum(own) == self.width, "its blocks have other columns than its parts")
