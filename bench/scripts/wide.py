@@ -155,7 +155,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=["plants", "servers", []], help="default: both")
     parser.add_argument("--pooling", type=int, help="default: that of Comet()")
-    parser.add_argument("--seeds", type=int, default=4, help="plants of up to 300 variables, fewer of wider ones; or servers")
+    parser.add_argument(
+        "--seeds", type=int, default=4, help="plants of up to 300 variables, fewer of wider ones; or servers"
+    )
     parser.add_argument("--widths", type=int, nargs="*", default=[24, 100, 300, 1_000])
     parser.add_argument("--data-dir", type=Path)
     asked = parser.parse_args()
