@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_views as naive
+from comet_case import assert_like_a_batch
 from cometad import Comet
 from cometad.errors import ModelFileError
 from cometad.scoring.scores import usual_pooling
@@ -136,6 +137,18 @@ def test_a_small_group_that_parts_is_seen_beside_many_redundant_columns():
         return np.median(errors[1_000:]) / np.quantile(errors[:1_000], 0.9)
 
     assert rise(Balance(length=1).fit) > 3 > 1 > rise(Balance(length=1).fit_block)
+
+
+def test_a_wide_stream_gives_the_bits_of_a_batch_through_a_snapshot():
+    rows, _ = groups([40, 40], rows=700)
+    detector, fresh = Comet(views=tuple(KINDS.values())).fit(rows), 2 * rows[:150]
+    parts, stream = [], detector.stream()
+    for start, stop in ((0, 1), (1, 2), (2, 60), (60, 61), (61, 150)):
+        resumed = Comet.from_bytes(detector.to_bytes()).stream()
+        resumed.restore(stream.snapshot())
+        stream = resumed
+        parts.append(stream.update_many(fresh[start:stop]))
+    assert_like_a_batch([*parts, stream.finish()], detector, fresh)
 
 
 def test_the_exponent_grows_with_the_width_unless_it_is_given():
