@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,6 +16,7 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
+from cometad.data.kinds import DECLARED, certain_kinds
 from cometad.data.prepare import Likely, Trends, fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
@@ -81,6 +82,7 @@ RULES = {
 
 
 _EACH = ("variable",)
+_KNOWN = array("known", "known", "variable", unknown=True, optional=True)
 
 
 class Comet(Detector):
@@ -111,8 +113,11 @@ class Comet(Detector):
     trim
         Whether `fit` leaves out stretches of the training series that do not fit the rest.
     trends
-        Whether `fit` looks for variables that only grow or wander; their movement is scored instead of their readings.
-        `trends_` says which.
+        Whether `fit` looks for counters, states, clocks and variables that wander, and scores their movement instead of
+        their readings. `trends_` says which.
+    kinds
+        The kinds of variables that you know: {"energy": "counter", "valve": "state", "flow": "sensor"}; the readings of
+        a sensor are scored as they are.
     adaptation
         What a stream or a batch learns from the readings it scores: `KeepFitted` or `FollowLevel`.
     scaler
@@ -135,7 +140,9 @@ class Comet(Detector):
         "tails.ranking": array("ranking_tails_", "view", len(Tails._fields), "variable"),
         "level": array("level_", len(Level._fields), "variable", pack=np.stack, make=lambda own: Level(*own)),
         "bands": array("bands_", "view", "variable", unknown=True),
-        "trends": value("trends_", arrays(gain=_EACH, usual=_EACH, far=_EACH), Trends, Trends.check_state),
+        "trends": value(
+            "trends_", {**arrays(gain=_EACH, usual=_EACH, far=_EACH), "known": _KNOWN}, Trends, Trends.check_state
+        ),
         "likely": value("likely_", arrays(center=_EACH, precision=2 * _EACH), Likely, Likely.check_state),
         "normal": signatures("normal_"),  # what `learn_normal` adds
     }
@@ -168,6 +175,7 @@ class Comet(Detector):
         smoothing: Sequence[int] = (4, 16, 64),
         trim: bool = True,
         trends: bool = True,
+        kinds: Mapping[str, str] | None = None,
         adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
@@ -180,6 +188,7 @@ class Comet(Detector):
         self.smoothing = smoothing
         self.trim = trim
         self.trends = trends
+        self.kinds = kinds
         self.adaptation = adaptation
         self.scaler = scaler
         self.gaps = gaps
@@ -223,10 +232,10 @@ class Comet(Detector):
         """
         series = self._begin(X)
         self.trimmed_ = excluded(exclude, series)
+        kinds = certain_kinds(series, self.kinds or {}, self.trends)
         series = self._filled(series)
-        if self.trends:
-            self.trends_ = Trends.fit(series.values, series.imputed)
-            series = replace(series, values=self.trends_(series.values, series.imputed))
+        self.trends_ = Trends.fit(series.values, series.imputed, kinds)
+        series = replace(series, values=self.trends_(series.values, series.imputed))
         scaled, usable, found = self._cross_fit(series)
         if self.trim:
             trimmed = find_misfits(found, self.views, series.names)
@@ -257,7 +266,8 @@ class Comet(Detector):
                 f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
                 f"({self._least_training_rows()}). Exclude less or pass a longer series."
             )
-        self.scaling_ = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
+        scaling = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
+        self.scaling_ = self.trends_.steadied(scaling)
         scaled = self.scaling_(series.values)
         with show_progress("block", self.verbose) as report:
             found = cross_fit(
@@ -349,6 +359,8 @@ class Comet(Detector):
             strategy("fit", "restore", "reason", "min_rows")("views", view)
         for name in ("trim", "trends"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+        known = self.kinds is None or (isinstance(self.kinds, dict) and set(self.kinds.values()) <= set(DECLARED))
+        require(known, "kinds", f"None or a dict from variables to {', '.join(DECLARED)}", self.kinds)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1, MOST_SMOOTHED)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cometad import Comet, load
 from cometad.data.gaps import ForwardFill, ScoreMeasured
-from cometad.data.prepare import TrendRun, Trends, _strays
+from cometad.data.kinds import strays
+from cometad.data.prepare import TrendRun, Trends
 from cometad.data.quality import Inspection
 from cometad.errors import ParameterError
 
@@ -82,7 +83,7 @@ def test_chunks_and_snapshots_change_nothing(readings, gain, far, data):
 def test_a_variable_strays_if_too_many_means_are_outside_of_the_other_quarters(seed, walk, rows):
     random = np.random.default_rng(seed)
     values = random.normal(size=rows) + np.cumsum(walk * random.normal(size=rows))
-    assert _strays(values[:, None]) == (naive_strays(values.tolist()) > 0.08)
+    assert strays(values[:, None]) == (naive_strays(values.tolist()) > 0.08)
 
 
 def wandering(random, rows=ROWS):
@@ -96,15 +97,15 @@ def switching(random, rows=ROWS):
 
 STEPS = np.arange(ROWS)
 KINDS = {
-    "id": (lambda random: 7.0 + STEPS, "grows"),
-    "counter that rests": (lambda random: np.cumsum(random.random(ROWS) < 0.1), "grows"),
-    "tank that empties": (lambda random: 9.0 - np.cumsum(random.random(ROWS)), "grows"),
+    "id": (lambda random: 7.0 + STEPS, "counter"),
+    "counter that rests": (lambda random: np.cumsum(random.random(ROWS) < 0.1), "counter"),
+    "tank that empties": (lambda random: 9.0 - np.cumsum(random.random(ROWS)), "counter"),
     "walk with a trend": (wandering, "wanders"),
     "trend below noise": (lambda random: random.normal(size=ROWS) + STEPS / 1000, "wanders"),
     "half a cycle": (lambda random: np.cos(STEPS / ROWS * np.pi) + 0.05 * random.normal(size=ROWS), "wanders"),
     "noise": (lambda random: random.normal(size=ROWS), None),
     "ten cycles": (lambda random: np.sin(STEPS / ROWS * 20 * np.pi), None),
-    "switch that is turned on once": (lambda random: STEPS > 3000, None),
+    "switch that is turned on once": (lambda random: STEPS > 3000, "state"),
     "mode that comes late": (switching, None),
     "constant": (lambda random: np.full(ROWS, 3.0), None),
 }
@@ -122,14 +123,14 @@ def test_trends_are_told_from_other_courses(name):
 def test_short_series_wander_only_if_they_only_grow():
     random = np.random.default_rng(0)
     series = np.column_stack([np.arange(500.0), wandering(random, 500), random.normal(size=(500, 2)).T[0]])
-    assert Trends.fit(series).kinds == {0: "grows"}
+    assert Trends.fit(series).kinds == {0: "counter"}
 
 
 def test_if_most_variables_wander_all_do_except_constants_and_counters():
     random = np.random.default_rng(0)
     walks = np.column_stack([wandering(random) for _ in range(3)])
     rest = np.column_stack([random.normal(size=ROWS), np.full(ROWS, 2.0), STEPS])
-    assert Trends.fit(np.column_stack([walks, rest])).kinds == {**dict.fromkeys(range(4), "wanders"), 5: "grows"}
+    assert Trends.fit(np.column_stack([walks, rest])).kinds == {**dict.fromkeys(range(4), "wanders"), 5: "counter"}
 
 
 def test_a_broken_sensor_does_not_carry_the_level_away():
@@ -184,7 +185,7 @@ def fitted():
 
 def test_counters_are_scored_by_their_increments(fitted):
     detector, test = fitted
-    assert detector.trends_.kinds == {0: "grows", 1: "grows"}
+    assert detector.trends_.kinds == {0: "counter", 1: "counter"}
     flags = detector.predict(test)
     assert flags[1500:1520].any()
     assert flags[2200:2220].any()

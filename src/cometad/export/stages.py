@@ -19,15 +19,22 @@ def movements(
     `first` (1,) is true for the first reading. As in `TrendRun`, without imputed readings.
     """
     gain, usual, far = trends.gain, trends.usual, trends.far
-    anew = first | (away >= float(LASTING))
+    anew, scored = first | (away >= float(LASTING)), reading
+    if len(trends.known):
+        known = np.where(np.isnan(trends.known), np.inf, trends.known)  # (value, variable)
+        near, start = graph.constant(known[0]), np.where(gain > 0, known[0], -np.inf)
+        anew = anew | ((reading <= start) & ((reading < level) | graph.constant(start == np.inf)))
+        for value in known[1:]:
+            near = graph.where(abs(reading - value) < abs(reading - near), value, near)
+        states = graph.constant((gain == 0) & np.isfinite(known[0]))
+        scored = graph.where(states, graph.clip(reading - near, -LARGEST, LARGEST), reading)
     apart = graph.clip(reading - level, -LARGEST, LARGEST)
     moved = graph.where(anew, usual, apart)
     beyond = apart - usual
     follows = anew | (abs(beyond) <= far) | graph.constant(gain == 1.0)
     held = level + (graph("Sign", beyond) * far + usual) * gain
     after = graph.where(follows, reading - moved * (1 - gain), held)
-    scored = graph.where(graph.constant(gain > 0), moved, reading)
-    return scored, after, graph.where(follows, 0.0, away + 1.0)
+    return graph.where(graph.constant(gain > 0), moved, scored), after, graph.where(follows, 0.0, away + 1.0)
 
 
 def scaled(graph: Graph, scaling: Scaling, values: Wire) -> Wire:
