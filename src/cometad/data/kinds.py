@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import numpy as np
-import polars
 
 from cometad.arrays import Array, Flags, Floats
 from cometad.data.quality import Finding
@@ -126,6 +125,8 @@ def questions(series: Series) -> list[Finding]:
 
 def _tells(part: str, values: Floats, times: Array, zone: int) -> bool:
     """Whether values (time,) are this part of times that are so many hours ahead, or one more in summer."""
+    import polars
+
     local = [polars.Series(times + np.timedelta64(hours, "h")).dt for hours in (zone, zone + 1)]
     ahead = [values - getattr(own, part)().to_numpy() for own in local]
     if part != "weekday":

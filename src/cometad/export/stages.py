@@ -21,7 +21,7 @@ def movements(
     gain, usual, far = trends.gain, trends.usual, trends.far
     anew, scored = first | (away >= float(LASTING)), reading
     if len(trends.known):
-        known = np.where(np.isnan(trends.known), np.inf, trends.known)  # (value, variable)
+        known = np.where(np.isnan(trends.known), -np.inf, trends.known)  # (value, variable)  infinitely far if unknown
         near, start = graph.constant(known[0]), np.where(gain > 0, known[0], -np.inf)
         anew = anew | ((reading <= start) & ((reading < level) | graph.constant(start == np.inf)))
         for value in known[1:]:
