@@ -105,7 +105,7 @@ def test_a_slow_counter_is_not_unusual_for_ever_but_a_faster_pace_is(seed):
     assert (np.diff(series[:470, 4]) > 0).sum() == 9
     detector, without = Comet().fit(series[:470]), Comet().fit(series[:470, :4])
     assert detector.trends_.kinds == {4: "counter"}
-    assert alone(Comet(trends=False).fit(series[:470]), series[470:]) > 0.9
+    assert alone(Comet(trends=False).fit(series[:470]), series[470:]) > 0.5
     assert alone(detector, series[470:]) < 0.05
     assert above(detector, series[470:]) < above(without, series[470:, :4]) + 0.005
     assert detector.predict(series[470:]).mean() < 0.015
