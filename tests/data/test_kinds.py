@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from cometad import Comet, load
-from cometad.data.kinds import certain_kinds, kind_of, questions, values_of
+from cometad.data.kinds import certain_kinds, kind_of, questions, restarts_at, values_held
 from cometad.data.quality import Statistics, findings
 from cometad.errors import InputError, ParameterError
 from cometad.scoring.scores import LEVEL
@@ -52,7 +52,7 @@ GROWTH = st.lists(st.tuples(st.sampled_from([0, 0, 1, 1, 1, 3, -50]), st.integer
 def test_the_kind_equals_the_naive_rules(runs):
     readings = np.array([float(value) for value, length in runs for _ in range(length)])
     assert kind_of(readings, strayed=False) == naive_kind(readings.tolist())
-    assert values_of("state", readings).tolist() == naive_values(readings.tolist())
+    assert values_held(readings).tolist() == naive_values(readings.tolist())
 
 
 @given(growth=GROWTH)
@@ -66,9 +66,9 @@ def test_the_kind_of_what_grows_equals_the_naive_rules(growth):
 
 def test_a_counter_starts_anew_below_the_highest_reading_at_which_it_did_and_its_largest_step():
     meter = np.concatenate([np.arange(0, 40, 2.0), np.arange(3, 50, 2.0), np.arange(1, 50, 2.0)])
-    assert values_of("counter", meter).tolist() == [5.0]
-    assert values_of("counter", np.arange(9.0)).tolist() == [-math.inf]
-    assert values_of("counter", -np.arange(9.0)).tolist() == [-math.inf]
+    assert restarts_at(meter) == 5.0
+    assert restarts_at(np.arange(9.0)) == -math.inf
+    assert restarts_at(-np.arange(9.0)) == -math.inf
 
 
 # -- what is scored ----------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_kinds_are_a_dict_of_known_words(kinds):
 def test_a_declared_kind_needs_a_variable_that_can_be_of_it(plant):
     with pytest.raises(ParameterError, match=r"Unknown variable 'enrgy'\. Did you mean energy\?"):
         Comet(kinds={"enrgy": "counter"}).fit(plant[:1500])
-    with pytest.raises(InputError, match=r"'s0' cannot be a state: it has 1,500 values, not 64 at most\.$"):
+    with pytest.raises(InputError, match=r"'s0' is no state: it has 1,500 values, more than 64\.$"):
         Comet(kinds={"s0": "state"}).fit(plant[:1500])
 
 

@@ -15,13 +15,7 @@ from cometad.parameters import is_integer, parse
 if TYPE_CHECKING:
     from cometad.detector import Detector
 
-OWN_OPTIONS = (
-    "seed",
-    "device",
-    "verbose",
-    "views",
-    "kinds",
-)  # not set with --set: they have flags of their own, or none
+OWN_OPTIONS = ("seed", "device", "verbose", "views", "kinds")  # not set with --set: they have flags, or none
 SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 
@@ -87,8 +81,8 @@ class DetectorOptions:
         defaults = kind().get_params(deep=False)
         for option in own:
             if option not in defaults:
-                flagged = ("counter" if self.counter else "state") if option == "kinds" else option
-                raise _misplaced(f"--{'no-' if option in SWITCHES else ''}{flagged}", name, published)
+                flags = {"kinds": "counter" if self.counter else "state", "trim": "no-trim", "trends": "no-trends"}
+                raise _misplaced(f"--{flags.get(option, option)}", name, published)
         if self.steps is not None and "schedule" not in defaults:
             raise _misplaced("--steps", name, published)
         parameters = dict(_parsed(change, defaults) for change in self.changes or ()) | own

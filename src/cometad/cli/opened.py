@@ -166,6 +166,5 @@ def scored(readings: int, anomalous: int, levels: "Mapping[Level, int]", of: str
 
 def say_findings(findings: "Sequence[Finding]", doubtful: Collection[str] = ()) -> None:
     """Print findings; where their kind is doubtful, with how to leave the variable out."""
-    left = [f" To leave it out, pass --drop {quote(str(f.variable))}." if f.kind in doubtful else "" for f in findings]
-    said = [finding.sentence + how for finding, how in zip(findings, left, strict=True)]
-    say_first(said, "There are {} more findings like these.")
+    leave = {f: f" To leave it out, pass --drop {quote(f.variable or '')}." for f in findings if f.kind in doubtful}
+    say_first([f.sentence + leave.get(f, "") for f in findings], "There are {} more findings like these.")

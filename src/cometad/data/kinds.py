@@ -24,41 +24,6 @@ LEAST_HELD = 32  # readings in a row with a value of a state: as long as the win
 MOST_VALUES = 64  # of a declared state
 
 
-def kind_of(known: Floats, strayed: bool) -> str:
-    """The kind of a variable with these readings (time,), by the rules in `Trends.fit`."""
-    steps = np.diff(known)
-    if _counts(known, steps):
-        return COUNTER
-    if np.count_nonzero(steps) < LEAST_STEPS and len(values_of(STATE, known)) > 1:
-        return STATE
-    return WANDERS if strayed and len(known) >= LEAST_READINGS and _moves(np.abs(steps)) else SENSOR
-
-
-def values_of(kind: str, known: Floats, least: int = LEAST_HELD) -> Floats:
-    """The row `known` (value,) in `Trends` of a variable with these readings (time,); a state held its values long."""
-    if kind == STATE:
-        begins = np.flatnonzero(np.append(True, known[1:] != known[:-1]))
-        return np.unique(known[begins[np.diff(begins, append=len(known)) >= least]])
-    steps = np.diff(known)
-    turns = kind == COUNTER and (steps > 0).any() and (steps < 0).any()
-    start = known[1:][steps < 0].max() + steps.max() if turns else -np.inf
-    return np.array({COUNTER: [start], CLOCK: [np.inf]}.get(kind, []))
-
-
-def _counts(known: Floats, steps: Floats) -> bool:
-    up, down = int(np.count_nonzero(steps > 0)), int(np.count_nonzero(steps < 0))
-    if up and down:
-        often = up >= max(LEAST_STEPS, PER_RESTART * down)
-        return bool(often and known.min() >= 0 and known[1:][steps < 0].max() <= NEAR_ZERO * known.max())
-    moves, sizes = np.flatnonzero(steps), np.abs(steps[steps != 0])
-    if not EQUAL_STEPS <= len(moves) < LEAST_STEPS:
-        return len(moves) >= LEAST_STEPS
-    regular = np.diff(moves, prepend=0, append=len(steps)).max() <= REST * len(steps)
-    return bool(regular and (len(moves) >= FEWER_STEPS or np.ptp(sizes) <= ALIKE * sizes.max()))
-
-
-# -- variables that wander ---------------------------------------------------------------------------------------------
-
 MEANS = 128  # stretches of the training series whose means tell whether a variable wanders
 LEAST_READINGS = 16 * MEANS  # of training: with fewer, the means of ordinary noise wander too
 BLOCKS = 4  # quarters of the training series
@@ -67,10 +32,41 @@ JUMP = 20.0  # times the 99 % quantile of the changes: a variable with larger on
 LEAST_MOVES = 0.05  # share of the readings that differ from the one before
 
 
-def _moves(sizes: Floats) -> bool:
-    """Whether a variable with changes of these sizes (time,) moves often and never jumps."""
-    often = np.count_nonzero(sizes) >= LEAST_MOVES * len(sizes)
-    return bool(often and sizes.max() <= JUMP * np.quantile(sizes, 0.99))
+def kind_of(known: Floats, strayed: bool) -> str:
+    """The kind of a variable with these readings (time,), by the rules in `Trends.fit`."""
+    steps = np.diff(known)
+    sizes = np.abs(steps)
+    moved = int(np.count_nonzero(steps))
+    if _counts(known, steps):
+        return COUNTER
+    if moved < LEAST_STEPS and len(values_held(known)) > 1:
+        return STATE
+    often = len(known) >= LEAST_READINGS and moved >= LEAST_MOVES * len(steps)
+    return WANDERS if strayed and often and sizes.max() <= JUMP * np.quantile(sizes, 0.99) else SENSOR
+
+
+def _counts(known: Floats, steps: Floats) -> bool:
+    up, down = int(np.count_nonzero(steps > 0)), int(np.count_nonzero(steps < 0))
+    if up and down:
+        near_zero = known.min() >= 0 and known[1:][steps < 0].max() <= NEAR_ZERO * known.max()
+        return bool(near_zero and up >= max(LEAST_STEPS, PER_RESTART * down))
+    if not EQUAL_STEPS <= up + down < LEAST_STEPS:
+        return up + down >= LEAST_STEPS
+    sizes = np.abs(steps[steps != 0])
+    rest = np.diff(np.flatnonzero(steps), prepend=0, append=len(steps)).max()
+    return bool(rest <= REST * len(steps) and (len(sizes) >= FEWER_STEPS or np.ptp(sizes) <= ALIKE * sizes.max()))
+
+
+def restarts_at(known: Floats) -> float:
+    """The highest reading at which a counter with these readings (time,) starts anew; -inf if it never turns back."""
+    steps = np.diff(known)
+    return float(known[1:][steps < 0].max() + steps.max()) if np.ptp(np.sign(steps)) > 1 else -np.inf
+
+
+def values_held(known: Floats, least: int = LEAST_HELD) -> Floats:
+    """The values (value,) that were held for at least so many readings (time,) in a row, in ascending order."""
+    begins = np.flatnonzero(np.append(True, known[1:] != known[:-1]))
+    return np.unique(known[begins[np.diff(begins, append=len(known)) >= least]])
 
 
 def strays(values: Floats) -> Flags:
@@ -84,8 +80,7 @@ def strays(values: Floats) -> Flags:
     for k, quarter in enumerate(quarters):
         others = np.delete(quarters, k, axis=0)
         outside += ((quarter < others.min(axis=(0, 1))) | (quarter > others.max(axis=(0, 1)))).sum(axis=0)
-    found: Flags = outside > STRAYS * MEANS
-    return found
+    return np.asarray(outside > STRAYS * MEANS)
 
 
 # -- columns that are no measurements ----------------------------------------------------------------------------------
@@ -96,18 +91,13 @@ DATE = {part: part for part in ("year", "quarter", "month", "week", "weekday", "
 DATE |= {"dayofweek": "weekday", "dayofyear": "ordinal_day"}  # as polars calls it
 ZONES = range(-12, 15)  # hours that a clock may be ahead of UTC
 DOUBTFUL = {
-    "index": "only counts the readings.",
-    "calendar": "looks like a part of the date, not like a measurement.",
-    "label": "looks like a label, not like a measurement.",
-    CLOCK: "only counts the readings or tells the time.",
+    **{"index": "only counts the readings.", CLOCK: "only counts the readings or tells the time."},
+    **{"calendar": "looks like a part of the date.", "label": "looks like a label, not like a measurement."},
 }
 
 
 def questions(series: Series) -> list[Finding]:
-    """A finding for each variable of a training series that is probably no measurement.
-
-    It is a *clock* if this is certain: by its name, and by each of its readings.
-    """
+    """What is probably no measurement in a training series; a clock is certain by its name and by each reading."""
     found = []
     for name, values in zip(series.names, series.values.T, strict=True):
         plain, kind = "".join(filter(str.isalpha, name.lower())), ""
@@ -128,11 +118,9 @@ def _tells(part: str, values: Floats, times: Array, zone: int) -> bool:
     import polars
 
     local = [polars.Series(times + np.timedelta64(hours, "h")).dt for hours in (zone, zone + 1)]
-    ahead = [values - getattr(own, part)().to_numpy() for own in local]
-    if part != "weekday":
-        return bool(((ahead[0] == 0) | (ahead[1] == 0)).all())
-    firsts = (-1, 0, 1)  # Monday is 0 or 1, or Sunday is
-    return any(((ahead[0] % 7 == first % 7) | (ahead[1] % 7 == first % 7)).all() for first in firsts)
+    ahead = np.array([values - getattr(own, part)().to_numpy() for own in local])
+    firsts = [(ahead - first) % 7 for first in (-1, 0, 1)] if part == "weekday" else [ahead]  # of Monday, or of Sunday
+    return any((first == 0).any(axis=0).all() for first in firsts)
 
 
 def certain_kinds(series: Series, declared: Mapping[str, str], search: bool) -> dict[int, str]:
@@ -142,9 +130,7 @@ def certain_kinds(series: Series, declared: Mapping[str, str], search: bool) -> 
             raise unknown("variable", name, series.names)
         values = len(np.unique(series.values[:, series.names.index(name)]))
         if kind == STATE and values > MOST_VALUES:
-            raise InputError(
-                f"Variable {name!r} cannot be a state: it has {values:,} values, not {MOST_VALUES} at most."
-            )
+            raise InputError(f"Variable {name!r} is no state: it has {values:,} values, more than {MOST_VALUES}.")
     clocks = {str(finding.variable): CLOCK for finding in questions(series) if finding.kind == CLOCK}
     found = {**(clocks if search else dict.fromkeys(series.names, SENSOR)), **declared}
     return {series.names.index(name): kind for name, kind in found.items()}

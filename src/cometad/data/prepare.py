@@ -22,18 +22,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_tasks, jit, serial_products
 from cometad.data.cells import LARGEST, MOST_NAMES
-from cometad.data.kinds import (
-    CLOCK,
-    COUNTER,
-    LEAST_HELD,
-    PER_RESTART,
-    SENSOR,
-    STATE,
-    WANDERS,
-    kind_of,
-    strays,
-    values_of,
-)
+from cometad.data.kinds import CLOCK, COUNTER, SENSOR, STATE, WANDERS, kind_of, restarts_at, strays, values_held
 from cometad.errors import InputError
 from cometad.saving import Saved, Table, array, require_state
 
@@ -45,7 +34,7 @@ MEMORY = 64  # readings that the level of a wandering variable looks back on
 SLOW = 32  # readings per step, on average: the pace of a slower counter shows only over several steps
 STEADY = 1e-5  # of a counter's usual increment: a smaller spread is rounding
 FINE = 16  # units that the nearest values of a state are apart
-GLANCE = 1000  # readings: nearly all variables of other kinds turn back often among the first ones
+GLANCE, TURNS = 1000, 125  # readings: nearly all sensors that do not stray turn back more often among the first ones
 FAR = 50.0  # standard deviations: the level follows movements beyond it no faster
 LASTING = 512  # readings in a row beyond it, after which the level starts anew
 
@@ -121,19 +110,24 @@ class Trends:
         def look_at(i: int) -> None:
             own, first = values[:, i] if imputed is None else values[~imputed[:, i], i], np.diff(values[:GLANCE, i])
             turns = min(np.count_nonzero(first > 0), np.count_nonzero(first < 0))
-            if i in certain or strayed[i] or turns <= GLANCE // PER_RESTART:
-                found[i] = certain.get(i) or kind_of(own, strayed[i])
-                known[i] = values_of(found[i], own, 1 if i in certain else LEAST_HELD)
+            if i not in certain and not strayed[i] and turns > TURNS:
+                return
+            found[i] = certain.get(i) or kind_of(own, strayed[i])
+            if found[i] == STATE:
+                known[i] = values_held(own, 1) if i in certain else values_held(own)
+                far[i] = min(np.diff(known[i]), default=abs(own[0]) or 1.0) / FINE
+            elif found[i] in (COUNTER, CLOCK):
+                known[i] = np.array([restarts_at(own) if found[i] == COUNTER else np.inf])
                 pause = len(own) / max(1, int(np.count_nonzero(np.diff(own))))
-                gain[i] = {COUNTER: 1 / max(MEMORY, pause) if pause > SLOW else 1, CLOCK: 1}.get(found[i], 0)
+                gain[i] = 1.0 if pause < SLOW or found[i] == CLOCK else 1 / max(MEMORY, pause)
 
         in_tasks(look_at, count)
         table = np.array(list(zip_longest(*known, fillvalue=np.nan))).reshape(-1, count)
         wanders = np.array(found) == WANDERS
-        ordinary = np.array([i not in certain and not len(known[i]) and np.ptp(values[:, i]) > 0 for i in range(count)])
+        ordinary = np.array([i not in certain and not len(known[i]) for i in range(count)]) & (
+            np.ptp(values, axis=0) > 0
+        )
         gain[ordinary if wanders.sum() > ordinary.sum() / 2 else wanders] = 1 / MEMORY
-        for i in np.flatnonzero(np.array(found) == STATE).tolist():
-            far[i] = min(np.diff(known[i]), default=abs(known[i][0]) or 1.0) / FINE
         moved = cls(gain, usual, np.full(count, np.inf), table)(values, imputed)
         for i in np.flatnonzero(gain).tolist():
             own = moved[1:, i] if imputed is None else moved[1:, i][~imputed[1:, i]]
@@ -155,7 +149,7 @@ class Trends:
     @property
     def trending(self) -> list[int]:
         """The variables that leave their training range."""
-        return [int(i) for i in np.flatnonzero(self.gain)]
+        return [i for i, kind in self.kinds.items() if kind != STATE]
 
     def steadied(self, scaling: "Scaling") -> "Scaling":
         """A scaling with units that exceed rounding; those of a state are a part of how far its values are apart."""
@@ -190,7 +184,7 @@ class TrendRun(Saved):
 
     def __init__(self, trends: Trends) -> None:
         known = trends.known.reshape(-1, len(trends.gain))
-        self._trends, self._rules = trends, np.vstack([trends.gain, trends.usual, trends.far, known])
+        self._rules = np.vstack([trends.gain, trends.usual, trends.far, known])
         self._level = np.full(len(trends.gain), np.nan)
         self._away = np.zeros(len(trends.gain), np.int64)  # readings in a row that were too far to follow
 
