@@ -137,7 +137,7 @@ def test_a_plant_has_a_state_a_counter_and_a_clock(fitted):
     assert fitted.trends_.trending == [5, 6]
     assert fitted.trends_.sentences(fitted.names_) == [
         "'energy' only grows or only falls: its increments are scored instead of its readings.",
-        "'set_point' is a state: its distance from the nearest known value is scored instead of its readings.",
+        "'set_point' holds few values: its distance from the nearest is scored instead of its readings.",
         "'hour' only counts readings or tells the time: it is not learned.",
     ]
 

@@ -40,24 +40,14 @@ LASTING = 512  # readings in a row beyond it, after which the level starts anew
 
 NOTHING = np.zeros((0, 0), np.bool_)  # is imputed
 
-WORDS = {  # of one variable, of several
-    COUNTER: (
-        "only grows or only falls: its increments are scored instead of its readings.",
-        "only grow or only fall: their increments are scored instead of their readings.",
-    ),
-    STATE: (
-        "is a state: its distance from the nearest known value is scored instead of its readings.",
-        "are states: their distances from the nearest known values are scored instead of their readings.",
-    ),
-    WANDERS: (
-        "wanders: its distance from its recent level is scored instead of its readings.",
-        "wander: their distances from their recent levels are scored instead of their readings.",
-    ),
-    CLOCK: (
-        "only counts readings or tells the time: it is not learned.",
-        "only count readings or tell the time: they are not learned.",
-    ),
+WORDS = {
+    COUNTER: "only grow{s} or only fall{s}: {its} increments are scored instead of {its} readings.",
+    STATE: "hold{s} few values: {its} distance{many} from the nearest {are} scored instead of {its} readings.",
+    WANDERS: "wander{s}: {its} distance{many} from {its} recent level{many} {are} scored instead of {its} readings.",
+    CLOCK: "only count{s} readings or tell{s} the time: {it} not learned.",
 }
+# Of one variable, and of several.
+FORMS = {"s": ("s", ""), "many": ("", "s"), "are": ("is", "are"), "its": ("its", "their"), "it": ("it is", "they are")}
 
 
 @dataclass(frozen=True)
@@ -124,9 +114,7 @@ class Trends:
         in_tasks(look_at, count)
         table = np.array(list(zip_longest(*known, fillvalue=np.nan))).reshape(-1, count)
         wanders = np.array(found) == WANDERS
-        ordinary = np.array([i not in certain and not len(known[i]) for i in range(count)]) & (
-            np.ptp(values, axis=0) > 0
-        )
+        ordinary = np.array([i not in certain and not len(known[i]) and np.ptp(values[:, i]) > 0 for i in range(count)])
         gain[ordinary if wanders.sum() > ordinary.sum() / 2 else wanders] = 1 / MEMORY
         moved = cls(gain, usual, np.full(count, np.inf), table)(values, imputed)
         for i in np.flatnonzero(gain).tolist():
@@ -165,10 +153,11 @@ class Trends:
         ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
         """
         found = []
-        for kind, (one, several) in WORDS.items():
+        for kind, words in WORDS.items():
             own = [names[i] for i, named in self.kinds.items() if named == kind]
             if own:
-                found.append(f"{_listed(own)} {one if len(own) == 1 else several}")
+                said = words.format(**{name: forms[len(own) > 1] for name, forms in FORMS.items()})
+                found.append(f"{_listed(own)} {said}")
         return found
 
     def __call__(self, values: Floats, imputed: Flags | None = None) -> Floats:
