@@ -113,6 +113,17 @@ def test_a_slow_counter_is_not_unusual_for_ever_but_a_faster_pace_is(seed):
     assert detector.explain(fast[470:], (1020, 1150)).reasons[0].variable == "v4"
 
 
+def test_a_slow_counter_that_is_replaced_is_unusual_once():
+    series, _ = slow_counter(0)
+    detector = Comet().fit(series[:470])
+    replaced = series[470:].copy()
+    replaced[1000:, 4] -= replaced[1000, 4]
+    usual = detector.step_scores(series[470:]).alerts > detector.threshold_
+    scored = detector.step_scores(replaced).alerts > detector.threshold_
+    assert scored[1000]
+    assert scored[1100:].sum() <= usual[1100:].sum() + 5
+
+
 @pytest.fixture(scope="module")
 def plant():
     """Sensors, a set point, an energy counter that starts anew, and the hour; 4,000 readings to learn from."""

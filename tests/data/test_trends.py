@@ -48,8 +48,8 @@ def naive_movements(readings, gain, usual, far, known=()):
         else:
             movements.append(reading - level)
             followed = min(max(movements[-1], usual - far), usual + far) if gain < 1 else movements[-1]
-            away = away + 1 if followed != movements[-1] else 0
-            level += gain * followed
+            away = away + 1 if followed != movements[-1] and not known else 0
+            level = reading - usual + gain * usual if followed != movements[-1] and known else level + gain * followed
     return movements
 
 

@@ -61,8 +61,8 @@ class Trends:
     so g = 1 gives increments, and g = 1 / 64 the distance from an exponential mean. At the start, after a gap and where
     a counter starts anew, the level is where the movement is the usual one. A broken sensor must not carry the level of
     a wandering variable away: a movement farther than `far` from the usual one counts as that far, and after 512 of
-    them in a row the level starts anew. The movement of a state is its distance from the nearest value it is `known` to
-    hold.
+    them in a row, or one of a counter, the level starts anew. The movement of a state is its distance from the nearest
+    value that it is `known` to hold.
     """
 
     gain: Floats  # (variable,)  0 if its readings are scored as they are, or if it is a state
@@ -217,6 +217,8 @@ def _follow(readings: Floats, imputed: Flags, rules: Floats, level: Floats, away
                 readings[t, i] = moved
                 if gain[i] == 1.0 or abs(moved - usual[i]) <= far[i]:
                     level[i], away[i] = reading - (1 - gain[i]) * moved, 0
+                elif near == near:
+                    level[i] = reading - (1 - gain[i]) * usual[i]
                 else:
                     level[i] += gain[i] * (usual[i] + math.copysign(far[i], moved - usual[i]))
                     away[i] += 1
