@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from cometad import Comet, load
+from cometad.data.gaps import ForwardFill, Interpolate
 from cometad.data.kinds import certain_kinds, kind_of, questions, restarts_at, values_held
 from cometad.data.quality import Statistics, findings
 from cometad.errors import InputError, ParameterError
@@ -214,6 +215,14 @@ def test_rounding_of_a_clock_is_no_movement():
         detector = Comet().fit(series[:1000])
         assert detector.trends_.kinds == {4: "counter"}
         assert above(detector, series[1000:]) < above(Comet().fit(rest[:1000]), rest[1000:]) + 0.005
+
+
+def test_a_counter_with_gaps_is_recognized():
+    random = np.random.default_rng(0)
+    series = np.column_stack([sensors(random, 2000), np.cumsum(random.random(2000))])
+    series[random.random(2000) < 0.02, 4] = np.nan
+    for gaps in (ForwardFill(2), Interpolate(2)):
+        assert Comet(gaps=gaps).fit(series).trends_.kinds == {4: "counter"}
 
 
 # -- declared kinds ----------------------------------------------------------------------------------------------------

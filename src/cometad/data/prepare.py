@@ -98,7 +98,8 @@ class Trends:
         (gain, usual, far), found, known = np.zeros((3, count)), [SENSOR] * count, [np.zeros(0)] * count
 
         def look_at(i: int) -> None:
-            own, first = values[:, i] if imputed is None else values[~imputed[:, i], i], np.diff(values[:GLANCE, i])
+            own = values[:, i] if imputed is None else values[~imputed[:, i], i]
+            first = np.diff(own[:GLANCE])
             turns = min(np.count_nonzero(first > 0), np.count_nonzero(first < 0))
             if i not in certain and not strayed[i] and turns > TURNS:
                 return
