@@ -17,7 +17,7 @@ from cometad.arrays import Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.kinds import DECLARED, certain_kinds
-from cometad.data.prepare import Likely, Trends, fit_scaling
+from cometad.data.prepare import STEADY, Likely, Trends, fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError, imported_for
@@ -267,7 +267,7 @@ class Comet(Detector):
                 f"({self._least_training_rows()}). Exclude less or pass a longer series."
             )
         scaling = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
-        self.scaling_ = self.trends_.steadied(scaling)
+        self.scaling_ = scaling._replace(unit=np.maximum(scaling.unit, STEADY * np.abs(self.trends_.usual)))
         scaled = self.scaling_(series.values)
         with show_progress("block", self.verbose) as report:
             found = cross_fit(
@@ -288,8 +288,10 @@ class Comet(Detector):
         """A function that explains events of one series, which is checked only once."""
         series = replace(self._checked(X), names=self.names_)
         views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
-        moved, scaled = self.trends_(series.values, series.imputed), self._scaled(series)
-        return ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_, series, moved, scaled)
+        moved = np.where(self.trends_.gain > 0, self.trends_(series.values, series.imputed), series.values)
+        return ViewsExplainer(
+            self.panel_, views, self.level_, self.bands_, self.scaling_, series, moved, self._scaled(series)
+        )
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.

@@ -20,8 +20,8 @@ REST = 2 / 3  # of the readings in a row without a step, at most, if there are f
 ALIKE = 1e-6  # of the largest step: a smaller difference is rounding
 PER_RESTART = 8  # increases of a counter, at least, for each time it starts anew
 NEAR_ZERO = 0.1  # of its highest reading: where a counter starts anew
-LEAST_HELD = 32  # readings in a row with a value of a state: as long as the windows of views
-MOST_VALUES = 64  # of a declared state
+HELD = 32  # readings, on average, that a state holds a value
+FEW_VALUES, MOST_VALUES = 8, 64  # of a state, and of a declared one
 
 
 MEANS = 128  # stretches of the training series whose means tell whether a variable wanders
@@ -39,7 +39,7 @@ def kind_of(known: Floats, strayed: bool) -> str:
     moved = int(np.count_nonzero(steps))
     if _counts(known, steps):
         return COUNTER
-    if moved < LEAST_STEPS and len(values_held(known)) > 1:
+    if HELD * moved <= len(known) and 1 < len(np.unique(known)) <= FEW_VALUES:
         return STATE
     often = len(known) >= LEAST_READINGS and moved >= LEAST_MOVES * len(steps)
     return WANDERS if strayed and often and sizes.max() <= JUMP * np.quantile(sizes, 0.99) else SENSOR
@@ -61,12 +61,6 @@ def restarts_at(known: Floats) -> float:
     """The highest reading at which a counter with these readings (time,) starts anew; -inf if it never turns back."""
     steps = np.diff(known)
     return float(known[1:][steps < 0].max() + steps.max()) if np.ptp(np.sign(steps)) > 1 else -np.inf
-
-
-def values_held(known: Floats, least: int = LEAST_HELD) -> Floats:
-    """The values (value,) that were held for at least so many readings (time,) in a row, in ascending order."""
-    begins = np.flatnonzero(np.append(True, known[1:] != known[:-1]))
-    return np.unique(known[begins[np.diff(begins, append=len(known)) >= least]])
 
 
 def strays(values: Floats) -> Flags:

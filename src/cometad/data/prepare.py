@@ -2,7 +2,7 @@
 
 *Trends*: the readings of a variable that only grows or wanders do not come back, so there is nothing to compare them
 with. How it changes from one reading to the next does come back. So a counter is replaced by its increments, and a
-variable that wanders by its distance from a level that follows it; a state, by that from the values it holds.
+variable that wanders by its distance from a level that follows it; a state moves away if it has an unknown value.
 
 *Scaling*: fitted on the training part, applied to every reading.
 
@@ -22,7 +22,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_tasks, jit, serial_products
 from cometad.data.cells import LARGEST, MOST_NAMES
-from cometad.data.kinds import CLOCK, COUNTER, SENSOR, STATE, WANDERS, kind_of, restarts_at, strays, values_held
+from cometad.data.kinds import CLOCK, COUNTER, SENSOR, STATE, WANDERS, kind_of, restarts_at, strays
 from cometad.errors import InputError
 from cometad.saving import Saved, Table, array, require_state
 
@@ -33,7 +33,7 @@ EXACT = 2.0**53  # no float below it is a rounded integer
 MEMORY = 64  # readings that the level of a wandering variable looks back on
 SLOW = 32  # readings per step, on average: the pace of a slower counter shows only over several steps
 STEADY = 1e-5  # of a counter's usual increment: a smaller spread is rounding
-FINE = 16  # units that the nearest values of a state are apart
+APART = 16  # times its range: how far from a state's nearest value one as far as the next value is scored
 GLANCE, TURNS = 1000, 125  # readings: nearly all sensors that do not stray turn back more often among the first ones
 FAR = 50.0  # standard deviations: the level follows movements beyond it no faster
 LASTING = 512  # readings in a row beyond it, after which the level starts anew
@@ -42,7 +42,7 @@ NOTHING = np.zeros((0, 0), np.bool_)  # is imputed
 
 WORDS = {
     COUNTER: "only grow{s} or only fall{s}: {its} increments are scored instead of {its} readings.",
-    STATE: "hold{s} few values: {its} distance{many} from the nearest {are} scored instead of {its} readings.",
+    STATE: "hold{s} few values: any other reading counts as far from them.",
     WANDERS: "wander{s}: {its} distance{many} from {its} recent level{many} {are} scored instead of {its} readings.",
     CLOCK: "only count{s} readings or tell{s} the time: {it} not learned.",
 }
@@ -61,13 +61,13 @@ class Trends:
     so g = 1 gives increments, and g = 1 / 64 the distance from an exponential mean. At the start, after a gap and where
     a counter starts anew, the level is where the movement is the usual one. A broken sensor must not carry the level of
     a wandering variable away: a movement farther than `far` from the usual one counts as that far, and after 512 of
-    them in a row, or one of a counter, the level starts anew. The movement of a state is its distance from the nearest
-    value that it is `known` to hold.
+    them in a row, or one of a counter, the level starts anew. A reading of a state is scored as `far` times as far from
+    the nearest value that it is `known` to hold.
     """
 
     gain: Floats  # (variable,)  0 if its readings are scored as they are, or if it is a state
     usual: Floats  # (variable,)  median movement in training
-    far: Floats  # (variable,)  largest distance from the usual movement that the level follows in full; unit of a state
+    far: Floats  # (variable,)  largest distance from the usual movement that the level follows in full
     # (value, variable)  of a state, NaN after the last; of a counter, the highest reading at which it starts anew, or
     # -inf; of a clock, inf: it starts anew with each reading
     known: Floats = field(default_factory=lambda: np.zeros((0, 0)))
@@ -88,7 +88,7 @@ class Trends:
         * A *counter* never turns back, and changes at least 20 times. It may do with 8, or 5 of equal size, if it never
           rests for more than two thirds of the series. Or it starts anew near zero after 8 increases, on average. If it
           moves with fewer than one reading in 32, its movement is its distance from the mean since its last step or so.
-        * A *state* changes fewer than 20 times, between values that it has held for 32 readings.
+        * A *state* has two to eight values, and holds one for 32 readings on average.
         * One *wanders* if more than 8 % of the means of 128 stretches are outside of the range of the means in the
           other three quarters of the series, it moves in at least 5 % of the readings, and it never jumps by more than
           20 times the 99 % quantile of its changes: such a variable switches. At least 2,048 readings are needed. If
@@ -105,8 +105,8 @@ class Trends:
                 return
             found[i] = certain.get(i) or kind_of(own, strayed[i])
             if found[i] == STATE:
-                known[i] = values_held(own, 1) if i in certain else values_held(own)
-                far[i] = min(np.diff(known[i]), default=abs(own[0]) or 1.0) / FINE
+                known[i] = np.unique(own)
+                far[i] = APART * np.ptp(own) / min(np.diff(known[i]), default=1.0) or APART
             elif found[i] in (COUNTER, CLOCK):
                 known[i] = np.array([restarts_at(own) if found[i] == COUNTER else np.inf])
                 pause = len(own) / max(1, int(np.count_nonzero(np.diff(own))))
@@ -139,11 +139,6 @@ class Trends:
     def trending(self) -> list[int]:
         """The variables that leave their training range."""
         return [i for i, kind in self.kinds.items() if kind != STATE]
-
-    def steadied(self, scaling: "Scaling") -> "Scaling":
-        """A scaling with units that exceed rounding; those of a state are a part of how far its values are apart."""
-        units = np.maximum(scaling.unit, STEADY * np.abs(self.usual))
-        return scaling._replace(unit=np.where((self.gain == 0) & (self.far > 0), self.far, units))
 
     def sentences(self, names: Sequence[str]) -> list[str]:
         """Which variables have trends, and what is scored of them.
@@ -202,7 +197,7 @@ def _follow(readings: Floats, imputed: Flags, rules: Floats, level: Floats, away
             if gain[i] == 0.0:
                 for value in known[1:, i]:
                     near = value if abs(reading - value) < abs(reading - near) else near
-                readings[t, i] = 0.0 if missing else min(max(reading - near, -LARGEST), LARGEST)
+                readings[t, i] = reading if missing else near + far[i] * (reading - near)
             elif missing:
                 readings[t, i] = usual[i]
                 level[i], away[i] = np.nan, 0

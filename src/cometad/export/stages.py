@@ -28,7 +28,7 @@ def movements(
             near = graph.where(abs(reading - value) < abs(reading - near), value, near)
         states = graph.constant((gain == 0) & np.isfinite(known[0]))
         counters = counters | ((gain > 0) & ~np.isnan(trends.known[0]))
-        scored = graph.where(states, graph.clip(reading - near, -LARGEST, LARGEST), reading)
+        scored = graph.where(states, near + (reading - near) * far, reading)
     apart = graph.clip(reading - level, -LARGEST, LARGEST)
     moved = graph.where(anew, usual, apart)
     beyond = apart - usual
