@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,7 +16,8 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
-from cometad.data.prepare import Likely, Trends, fit_scaling
+from cometad.data.kinds import DECLARED, certain_kinds
+from cometad.data.prepare import STEADY, Likely, Trends, fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError, imported_for
@@ -81,6 +82,7 @@ RULES = {
 
 
 _EACH = ("variable",)
+_KNOWN = array("known", "known", "variable", unknown=True, optional=True)
 
 
 class Comet(Detector):
@@ -112,8 +114,11 @@ class Comet(Detector):
     trim
         Whether `fit` leaves out stretches of the training series that do not fit the rest.
     trends
-        Whether `fit` looks for variables that only grow or wander; their movement is scored instead of their readings.
-        `trends_` says which.
+        Whether `fit` looks for counters, states, clocks and variables that wander, and scores their movement instead of
+        their readings. `trends_` says which.
+    kinds
+        The kinds of variables that you know: {"energy": "counter", "valve": "state", "flow": "sensor"}; the readings of
+        a sensor are scored as they are.
     adaptation
         What a stream or a batch learns from the readings it scores: `KeepFitted` or `FollowLevel`.
     scaler
@@ -136,7 +141,9 @@ class Comet(Detector):
         "tails.ranking": array("ranking_tails_", "view", len(Tails._fields), "variable"),
         "level": array("level_", len(Level._fields), "variable", pack=np.stack, make=lambda own: Level(*own)),
         "bands": array("bands_", "view", "variable", unknown=True),
-        "trends": value("trends_", arrays(gain=_EACH, usual=_EACH, far=_EACH), Trends, Trends.check_state),
+        "trends": value(
+            "trends_", {**arrays(gain=_EACH, usual=_EACH, far=_EACH), "known": _KNOWN}, Trends, Trends.check_state
+        ),
         "likely": value("likely_", arrays(center=_EACH, precision=2 * _EACH), Likely, Likely.check_state),
         "normal": signatures("normal_"),  # what `learn_normal` adds
     }
@@ -169,6 +176,7 @@ class Comet(Detector):
         smoothing: Sequence[int] = (4, 16, 64),
         trim: bool = True,
         trends: bool = True,
+        kinds: Mapping[str, str] | None = None,
         adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
@@ -181,6 +189,7 @@ class Comet(Detector):
         self.smoothing = smoothing
         self.trim = trim
         self.trends = trends
+        self.kinds = kinds
         self.adaptation = adaptation
         self.scaler = scaler
         self.gaps = gaps
@@ -224,10 +233,10 @@ class Comet(Detector):
         """
         series = self._begin(X)
         self.trimmed_ = excluded(exclude, series)
+        kinds = certain_kinds(series, self.kinds or {}, self.trends)
         series = self._filled(series)
-        if self.trends:
-            self.trends_ = Trends.fit(series.values, series.imputed)
-            series = replace(series, values=self.trends_(series.values, series.imputed))
+        self.trends_ = Trends.fit(series.values, series.imputed, kinds)
+        series = replace(series, values=self.trends_(series.values, series.imputed))
         scaled, usable, found = self._cross_fit(series)
         if self.trim:
             trimmed = find_misfits(found, self.views, series.names)
@@ -258,7 +267,8 @@ class Comet(Detector):
                 f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
                 f"({self._least_training_rows()}). Exclude less or pass a longer series."
             )
-        self.scaling_ = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
+        scaling = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
+        self.scaling_ = scaling._replace(unit=np.maximum(scaling.unit, STEADY * np.abs(self.trends_.usual)))
         scaled = self.scaling_(series.values)
         with show_progress("block", self.verbose) as report:
             found = cross_fit(
@@ -281,9 +291,9 @@ class Comet(Detector):
         views = tuple(
             Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.views
         )
-        moved, scaled = self.trends_(series.values, series.imputed), self._scaled(series)
+        moved = np.where(self.trends_.gain > 0, self.trends_(series.values, series.imputed), series.values)
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
-        return ViewsExplainer(*fitted, series, moved, scaled)
+        return ViewsExplainer(*fitted, series, moved, self._scaled(series))
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.
@@ -353,6 +363,8 @@ class Comet(Detector):
             strategy("fit", "restore", "reason", "min_rows")("views", view)
         for name in ("trim", "trends"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+        known = self.kinds is None or (isinstance(self.kinds, dict) and set(self.kinds.values()) <= set(DECLARED))
+        require(known, "kinds", f"None or a dict from variables to {', '.join(DECLARED)}", self.kinds)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1, MOST_SMOOTHED)

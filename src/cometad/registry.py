@@ -51,6 +51,8 @@ def to_json(value: Any, parameter: str = "value") -> Any:
         return [to_json(item, parameter) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, dict):
+        return {"kind": "dict", "items": [[name, to_json(item, parameter)] for name, item in value.items()]}
     for name, kind in _KINDS.items():
         if type(value) is kind:
             fields = {field.name: to_json(getattr(value, field.name), parameter) for field in dataclasses.fields(value)}
@@ -80,6 +82,8 @@ def from_json(value: Any) -> Any:
     if isinstance(value, dict):
         fields = dict(value)
         name = fields.pop("kind", None)
+        if name == "dict":
+            return dict(from_json(fields["items"]))
         if name in _LATER:
             imported_for(name, _LATER[name])
         if name not in _KINDS:

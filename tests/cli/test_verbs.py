@@ -103,19 +103,55 @@ def test_the_options_of_comet_are_its_parameters():
 
 
 def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings():
-    table = pl.read_csv("normal.csv").with_row_index("id")
+    table = pl.read_csv("normal.csv").with_row_index("pieces")
     table.write_csv("counted.csv")
     _, _, stderr = done("fit counted.csv -o counted.comet")
     assert (
-        "cometad: 'id' only grows or only falls: its increments are scored instead of its readings. To score the "
+        "cometad: 'pieces' only grows or only falls: its increments are scored instead of its readings. To score the "
         "readings, pass --no-trends." in stderr
     )
-    later = pl.read_csv("today.csv").with_row_index("id", offset=5_000)
+    later = pl.read_csv("today.csv").with_row_index("pieces", offset=5_000)
     later.write_csv("counted_today.csv")
-    assert "'id'" not in run("score counted.comet counted_today.csv -o counted_scores.csv").err
+    assert "'pieces'" not in run("score counted.comet counted_today.csv -o counted_scores.csv").err
     code, _, stderr = run("fit counted.csv -o plain.comet --no-trends")
     assert (code, "only grows" in stderr) == (0, False)
     assert not Comet.load("plain.comet").trends
+
+
+def test_columns_that_are_no_measurements_are_questioned_and_clocks_are_not_learned():
+    table = pl.read_csv("normal.csv", try_parse_dates=True)
+    table = table.with_columns(hour=pl.col("time").dt.hour(), label=pl.lit(0), **{"my room": pl.lit(20)})
+    table.with_row_index("row").with_row_index("pieces", offset=7).write_csv("columns.csv")
+    for arguments in ("check columns.csv", "fit columns.csv -o columns.comet"):
+        _, _, stderr = done(arguments)
+        assert "cometad: 'row' and 'hour' only count readings or tell the time: they are not learned." in stderr
+        for question in (
+            "'pieces' only counts the readings. To leave it out, pass --drop pieces.",
+            "'label' looks like a label, not like a measurement. To leave it out, pass --drop label.",
+            "'my room' is always 20 in training, so there is no other value to compare with. To leave it out, pass "
+            "--drop 'my room'.",
+        ):
+            assert f"cometad: Variable {question}" in stderr
+    drop = [word for name in ("row", "pieces", "hour", "label", "my room") for word in ("--drop", name)]
+    _, _, stderr = done("check columns.csv", *drop)
+    assert "--drop" not in stderr
+    _, _, stderr = done("check columns.csv columns.comet")
+    assert "--drop" not in stderr
+
+
+def test_kinds_are_declared_by_name():
+    options = ("--counter", "flow", "--counter", "heat", "--state", "valve", "--no-trends")
+    table = pl.read_csv("normal.csv")
+    names = [name for name in table.columns if name != "time"]
+    renamed = table.rename(dict(zip(names, ("flow", "heat"), strict=False))).with_columns(
+        valve=pl.int_range(pl.len()) % 2
+    )
+    renamed.write_csv("kinds.csv")
+    _, _, stderr = done("fit kinds.csv -o kinds.comet", *options)
+    detector = Comet.load("kinds.comet")
+    assert detector.kinds == {"flow": "counter", "heat": "counter", "valve": "state"}
+    assert {detector.names_[i]: kind for i, kind in detector.trends_.kinds.items()} == detector.kinds
+    assert "cometad: 'valve' holds few values: any other reading counts as far from them." in stderr
 
 
 def test_left_out_stretches_are_listed_with_their_times():

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cometad import Comet, load
 from cometad.data.gaps import ForwardFill, ScoreMeasured
-from cometad.data.prepare import TrendRun, Trends, _strays
+from cometad.data.kinds import strays
+from cometad.data.prepare import TrendRun, Trends
 from cometad.data.quality import Inspection
 from cometad.errors import ParameterError
 
@@ -23,23 +24,32 @@ SERIES = st.one_of(
     st.tuples(CELL, CELL, st.integers(400, 600)).map(lambda drawn: [drawn[0]] + [drawn[1]] * drawn[2]),
 )
 GAIN = st.sampled_from([1.0, 1 / 64, 0.25])
+STARTS = st.sampled_from([(), (-math.inf,), (0.5,), (1e5,), (math.inf,)])  # where a counter starts anew
+VALUES = st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=5, unique=True).map(sorted)
 
 
-def naive_movements(readings, gain, usual, far):
+def naive_movements(readings, gain, usual, far, known=()):
     """The docstring of `Trends`, one reading at a time; NaN is an imputed reading."""
     movements, level, away = [], None, 0
     for reading in readings:
-        if math.isnan(reading):
+        if not gain:
+            near = min(known, key=lambda value: abs(reading - value))
+            movements.append(near + far * (reading - near))
+        elif math.isnan(reading):
             movements.append(usual)
             level, away = None, 0
-        elif level is None or away == 512:
+        elif (
+            level is None
+            or away == 512
+            or (known and (known[0] == math.inf or (reading <= known[0] and reading < level)))
+        ):
             movements.append(usual)
             level, away = reading - usual + gain * usual, 0
         else:
             movements.append(reading - level)
             followed = min(max(movements[-1], usual - far), usual + far) if gain < 1 else movements[-1]
-            away = away + 1 if followed != movements[-1] else 0
-            level += gain * followed
+            away = away + 1 if followed != movements[-1] and not known else 0
+            level = reading - usual + gain * usual if followed != movements[-1] and known else level + gain * followed
     return movements
 
 
@@ -54,20 +64,27 @@ def naive_strays(values):
     return outside / 128
 
 
-def one(gain, usual=0.0, far=1e9):
-    return Trends(*(np.array([value]) for value in (gain, usual, far)))
+def one(gain, usual=0.0, far=1e9, known=()):
+    return Trends(*(np.array([value]) for value in (gain, usual, far)), np.array(known, float).reshape(-1, 1))
 
 
-@given(readings=SERIES, gain=GAIN, usual=st.floats(-10, 10), far=st.sampled_from([0.5, 100.0, 1e9]))
-def test_movements_equal_the_naive_loop(readings, gain, usual, far):
+@given(readings=SERIES, gain=GAIN, usual=st.floats(-10, 10), far=st.sampled_from([0.5, 100.0, 1e9]), known=STARTS)
+def test_movements_equal_the_naive_loop(readings, gain, usual, far, known):
     column = np.array(readings)[:, None]
-    found = one(gain, usual, far)(column, np.isnan(column))[:, 0]
-    np.testing.assert_allclose(found, naive_movements(readings, gain, usual, far), rtol=1e-9, atol=1e-7)
+    found = one(gain, usual, far, known)(column, np.isnan(column))[:, 0]
+    np.testing.assert_allclose(found, naive_movements(readings, gain, usual, far, known), rtol=1e-9, atol=1e-7)
 
 
-@given(readings=SERIES, gain=GAIN, far=st.sampled_from([0.5, 1e9]), data=st.data())
-def test_chunks_and_snapshots_change_nothing(readings, gain, far, data):
-    column, trends = np.array(readings)[:, None], one(gain, 0.5, far)
+@given(readings=SERIES, far=st.sampled_from([1.0, 16.0, 37.7]), known=VALUES)
+def test_distances_of_states_equal_the_naive_loop(readings, far, known):
+    column = np.array(readings)[:, None]
+    found = one(0.0, far=far, known=[*known, math.nan])(column, np.isnan(column))[:, 0]
+    np.testing.assert_array_equal(found, naive_movements(readings, 0.0, 0.0, far, known))
+
+
+@given(readings=SERIES, gain=GAIN, far=st.sampled_from([0.5, 1e9]), known=STARTS, data=st.data())
+def test_chunks_and_snapshots_change_nothing(readings, gain, far, known, data):
+    column, trends = np.array(readings)[:, None], one(gain, 0.5, far, known)
     missing = np.isnan(column)
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(column)), max_size=5))), len(column)]
     run, parts = TrendRun(trends), []
@@ -82,7 +99,7 @@ def test_chunks_and_snapshots_change_nothing(readings, gain, far, data):
 def test_a_variable_strays_if_too_many_means_are_outside_of_the_other_quarters(seed, walk, rows):
     random = np.random.default_rng(seed)
     values = random.normal(size=rows) + np.cumsum(walk * random.normal(size=rows))
-    assert _strays(values[:, None]) == (naive_strays(values.tolist()) > 0.08)
+    assert strays(values[:, None]) == (naive_strays(values.tolist()) > 0.08)
 
 
 def wandering(random, rows=ROWS):
@@ -94,17 +111,44 @@ def switching(random, rows=ROWS):
     return 0.05 * random.normal(size=rows) + 10.0 * (np.arange(rows) > rows * 2 / 3)
 
 
+def steps_at(*places):
+    return lambda random: np.isin(STEPS, places).cumsum()
+
+
+def day_meter(random, rows=ROWS):
+    """Energy since midnight, at 96 readings a day; the night adds nothing."""
+    day = np.arange(rows) % 96
+    grown = np.where((day > 24) & (day < 72), random.random(rows), 0.0)
+    return np.concatenate([np.cumsum(part) for part in np.split(grown, range(96, rows, 96))])
+
+
+def set_point(random, rows=ROWS):
+    """Three values in random order, each for 300 readings."""
+    return np.repeat(random.integers(0, 3, rows // 300 + 1) * 20.0, 300)[:rows]
+
+
 STEPS = np.arange(ROWS)
 KINDS = {
-    "id": (lambda random: 7.0 + STEPS, "grows"),
-    "counter that rests": (lambda random: np.cumsum(random.random(ROWS) < 0.1), "grows"),
-    "tank that empties": (lambda random: 9.0 - np.cumsum(random.random(ROWS)), "grows"),
+    "eight steps": (steps_at(40, 900, 1300, 1400, 2200, 2600, 3300, 3900), "counter"),
+    "hours that step five times": (steps_at(400, 1200, 2000, 2800, 3600), "counter"),
+    "meter that starts anew at midnight": (day_meter, "counter"),
+    "elapsed time": (lambda random: 0.1 * STEPS, "counter"),
+    "year and its fraction": (lambda random: 2026 + STEPS / 525_600, "counter"),
+    "set point": (set_point, "state"),
+    "set point that rises four times": (steps_at(500, 1200, 2000, 2900), "state"),
+    "ramp of nine steps": (steps_at(*range(1000, 1009)), None),
+    "pump that often switches": (lambda random: STEPS // 45 % 2, "state"),
+    "pump that always switches": (lambda random: STEPS // 20 % 2, None),
+    "pulse": (lambda random: STEPS % 3, None),
+    "id": (lambda random: 7.0 + STEPS, "counter"),
+    "counter that rests": (lambda random: np.cumsum(random.random(ROWS) < 0.1), "counter"),
+    "tank that empties": (lambda random: 9.0 - np.cumsum(random.random(ROWS)), "counter"),
     "walk with a trend": (wandering, "wanders"),
     "trend below noise": (lambda random: random.normal(size=ROWS) + STEPS / 1000, "wanders"),
     "half a cycle": (lambda random: np.cos(STEPS / ROWS * np.pi) + 0.05 * random.normal(size=ROWS), "wanders"),
     "noise": (lambda random: random.normal(size=ROWS), None),
     "ten cycles": (lambda random: np.sin(STEPS / ROWS * 20 * np.pi), None),
-    "switch that is turned on once": (lambda random: STEPS > 3000, None),
+    "switch that is turned on once": (lambda random: STEPS > 3000, "state"),
     "mode that comes late": (switching, None),
     "constant": (lambda random: np.full(ROWS, 3.0), None),
 }
@@ -122,14 +166,14 @@ def test_trends_are_told_from_other_courses(name):
 def test_short_series_wander_only_if_they_only_grow():
     random = np.random.default_rng(0)
     series = np.column_stack([np.arange(500.0), wandering(random, 500), random.normal(size=(500, 2)).T[0]])
-    assert Trends.fit(series).kinds == {0: "grows"}
+    assert Trends.fit(series).kinds == {0: "counter"}
 
 
 def test_if_most_variables_wander_all_do_except_constants_and_counters():
     random = np.random.default_rng(0)
     walks = np.column_stack([wandering(random) for _ in range(3)])
     rest = np.column_stack([random.normal(size=ROWS), np.full(ROWS, 2.0), STEPS])
-    assert Trends.fit(np.column_stack([walks, rest])).kinds == {**dict.fromkeys(range(4), "wanders"), 5: "grows"}
+    assert Trends.fit(np.column_stack([walks, rest])).kinds == {**dict.fromkeys(range(4), "wanders"), 5: "counter"}
 
 
 def test_a_broken_sensor_does_not_carry_the_level_away():
@@ -184,7 +228,7 @@ def fitted():
 
 def test_counters_are_scored_by_their_increments(fitted):
     detector, test = fitted
-    assert detector.trends_.kinds == {0: "grows", 1: "grows"}
+    assert detector.trends_.kinds == {0: "clock", 1: "counter"}
     flags = detector.predict(test)
     assert flags[1500:1520].any()
     assert flags[2200:2220].any()
@@ -205,7 +249,8 @@ def test_a_stream_in_chunks_equals_the_batch(fitted, tmp_path):
     detector, test = fitted
     detector.save(tmp_path / "plant.comet")
     again = load(tmp_path / "plant.comet")
-    assert [list(own) for own in astuple(again.trends_)] == [list(own) for own in astuple(detector.trends_)]
+    for theirs, ours in zip(astuple(again.trends_), astuple(detector.trends_), strict=True):
+        np.testing.assert_array_equal(theirs, ours)
     stream, parts = again.stream(), []
     for begin in range(0, len(test), 700):
         parts.append(stream.update_many(test[begin : begin + 700]))

@@ -76,7 +76,7 @@ def assert_same(scored, theirs, difference=1e-9):
 
 
 def test_a_file_scores_readings_as_a_stream_does(detector, file):
-    assert set(detector.trends_.kinds.values()) == {"grows", "wanders"}
+    assert set(detector.trends_.kinds.values()) == {"counter", "state", "wanders"}
     scored = detector.stream().update_many(today())
     assert_same(scored, run_steps(opened(file.read_bytes()), today()))
     assert 0 < scored.flags.sum() < 200

@@ -43,6 +43,12 @@ def test_the_same_seed_gives_the_same_plant_and_faults_change_nothing_but_their_
     np.testing.assert_array_equal(faulty.labels, fault_labels(faulty.faults, ROWS))
 
 
+@every_character
+def test_the_smallest_plant_has_all_faults(character):
+    plants = [plant_of(character, rows=3000, variables=4, seed=seed) for seed in range(4)]
+    assert all(len(plant.faults) == 14 and plant.test.shape == (3000, 4) for plant in plants)
+
+
 def test_a_counter_keeps_the_difference_that_a_fault_made():
     faulty, normal = (plant_of("counters", rows=ROWS, faults_per_kind=count, seed=1) for count in (2, 0))
     gained = np.diff((faulty.test - normal.test)[:, counters_of(faulty)], axis=0)

@@ -33,6 +33,7 @@ def check(
     the readings could be fitted or, with a detector, scored; otherwise 2, with the reason.
     """
     from cometad.data.gaps import parse_gaps
+    from cometad.data.kinds import DOUBTFUL
     from cometad.report.table_check import check_table
 
     read = reading.value()
@@ -52,7 +53,7 @@ def check(
         show(_table(found))
         for note in found.notes:
             say(note)
-        say_findings(found.findings)
+        say_findings(found.findings, ("constant", *DOUBTFUL) if model is None else ())
     if found.problem is not None:
         raise found.problem
     if not as_json:

@@ -15,7 +15,7 @@ from cometad.parameters import is_integer, parse
 if TYPE_CHECKING:
     from cometad.detector import Detector
 
-OWN_OPTIONS = ("seed", "device", "verbose", "views")  # not set with --set: they have flags of their own, or none
+OWN_OPTIONS = ("seed", "device", "verbose", "views", "kinds")  # not set with --set: they have flags, or none
 EXAMPLES = {"pooling": 8}  # of parameters whose default depends on the series
 SWITCHES = ("trim", "trends")  # turned off with --no-...
 
@@ -39,6 +39,8 @@ class DetectorOptions:
         "--trends/--no-trends",
         default=True,
     )
+    counter: list[str] | None = flag("Variable that counts: score its increments; repeatable.", metavar="NAME")
+    state: list[str] | None = flag("Variable that holds one of a few values; repeatable.", metavar="NAME")
     gaps: str = flag(
         "Gap rule for missing readings, in training and scoring: refuse, forward-fill:LIMIT, "
         "interpolate:LIMIT or score-measured.",
@@ -65,6 +67,8 @@ class DetectorOptions:
         from cometad.detectors import DETECTORS
 
         own, name = self._own(), self.detector
+        for both in set(self.counter or ()) & set(self.state or ()):
+            raise ParameterError(f"A variable is a counter or a state, not both. Pass {both!r} once.")
         if name not in DETECTORS:
             raise unknown("detector", name, DETECTORS)
         if self.preset not in ("default", "paper"):
@@ -78,7 +82,8 @@ class DetectorOptions:
         defaults = kind().get_params(deep=False)
         for option in own:
             if option not in defaults:
-                raise _misplaced(f"--{'no-' if option in SWITCHES else ''}{option}", name, published)
+                flags = {"kinds": "counter" if self.counter else "state", "trim": "no-trim", "trends": "no-trends"}
+                raise _misplaced(f"--{flags.get(option, option)}", name, published)
         if self.steps is not None and "schedule" not in defaults:
             raise _misplaced("--steps", name, published)
         parameters = dict(_parsed(change, defaults) for change in self.changes or ()) | own
@@ -103,6 +108,7 @@ class DetectorOptions:
             "threshold": None if self.threshold is None else parse_threshold(self.threshold),
             "device": self.device,
             "views": None if self.views is None else _parse_views(self.views),
+            "kinds": dict.fromkeys(self.counter or (), "counter") | dict.fromkeys(self.state or (), "state") or None,
             **{name: None if getattr(self, name) else False for name in SWITCHES},
         }
         return {name: value for name, value in own.items() if value is not None}

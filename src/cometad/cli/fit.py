@@ -36,6 +36,7 @@ def fit(
     variable. Problems found in the readings are reported on stderr.
     """
     from cometad.comet import Comet
+    from cometad.data.kinds import DOUBTFUL, questions
     from cometad.data.quality import Statistics, findings
     from cometad.report.gather import trimmed
 
@@ -44,7 +45,7 @@ def fit(
     stretches = [parse_stretch(text) for text in exclude or ()]
     made = method.value().set_params(verbose=True)
     series = Source(data, read, gaps=made.gaps.allowed).series()
-    say_findings(findings(series, Statistics.fit(series)))
+    say_findings(findings(series, Statistics.fit(series)) + questions(series), ("constant", *DOUBTFUL))
     if isinstance(made, Comet):
         made.fit(series, exclude=stretches)
     elif stretches:

@@ -1,8 +1,9 @@
 """Shared by the verbs: opening a detector and a file of readings, and reporting findings."""
 
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from cometad.cli.exits import say, say_first
@@ -163,5 +164,7 @@ def scored(readings: int, anomalous: int, levels: "Mapping[Level, int]", of: str
     return f"Scored {readings:,} readings{of}, {anomalous:,} of them anomalous: {' and '.join(counts)}."
 
 
-def say_findings(findings: "Sequence[Finding]") -> None:
-    say_first([finding.sentence for finding in findings], "There are {} more findings like these.")
+def say_findings(findings: "Sequence[Finding]", doubtful: Collection[str] = ()) -> None:
+    """Print findings; where their kind is doubtful, with how to leave the variable out."""
+    leave = {f: f" To leave it out, pass --drop {quote(f.variable or '')}." for f in findings if f.kind in doubtful}
+    say_first([f.sentence + leave.get(f, "") for f in findings], "There are {} more findings like these.")

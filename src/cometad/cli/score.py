@@ -60,7 +60,7 @@ def score(
     from cometad.data.quality import Inspection
     from cometad.report.rows import scored_rows
 
-    inspection = Inspection(detector.statistics_, detector.trends_.kinds)
+    inspection = Inspection(detector.statistics_, detector.trends_.trending)
     totals = _Totals(inspection, Promise(detector.threshold.rate))
     chunks = source.chunks() if detector.can_stream else [source.whole()]
     tables = totals.over(scored_rows(detector, alerts, totals.inspected(chunks)))

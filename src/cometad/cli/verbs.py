@@ -67,7 +67,7 @@ add_verb(
     fit,
     "cometad fit normal.csv -o plant.comet",
     UNWRITTEN,
-    order="output detector preset dataset views exclude trim trends time_column drop resample",
+    order="output detector preset dataset views exclude trim trends counter state time_column drop resample",
 )
 add_verb(
     app, "score", score, "cometad score plant.comet today.csv -o scores.csv", UNWRITTEN, order="output events threshold"

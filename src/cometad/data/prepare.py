@@ -2,7 +2,7 @@
 
 *Trends*: the readings of a variable that only grows or wanders do not come back, so there is nothing to compare them
 with. How it changes from one reading to the next does come back. So a counter is replaced by its increments, and a
-variable that wanders by its distance from a level that follows it.
+variable that wanders by its distance from a level that follows it; a state moves away if it has an unknown value.
 
 *Scaling*: fitted on the training part, applied to every reading.
 
@@ -11,9 +11,10 @@ variables would make views that mix them blame the others.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_tasks, jit, serial_products
 from cometad.data.cells import LARGEST, MOST_NAMES
+from cometad.data.kinds import CLOCK, COUNTER, SENSOR, STATE, WANDERS, kind_of, restarts_at, strays
 from cometad.errors import InputError
 from cometad.saving import Saved, Table, array, require_state
 
@@ -29,30 +31,23 @@ EXACT = 2.0**53  # no float below it is a rounded integer
 # -- trends ------------------------------------------------------------------------------------------------------------
 
 MEMORY = 64  # readings that the level of a wandering variable looks back on
-LEAST_STEPS = 20  # increases that make a counter of a variable that never decreases
-MEANS = 128  # stretches of the training series whose means tell whether a variable wanders
-LEAST_READINGS = 16 * MEANS  # of training: with fewer, the means of ordinary noise wander too
-BLOCKS = 4  # quarters of the training series
-STRAYS = 0.08  # share of the means that no other quarter reaches: noise has 0.02, a random walk 0.05 to 0.4
-JUMP = 20.0  # times the 99 % quantile of the changes: a variable with larger ones switches, it does not wander
-GLANCE = 1000  # readings: nearly all variables that are no counters both rise and fall among the first ones
-LEAST_MOVES = 0.05  # share of the readings that differ from the one before
+SLOW = 32  # readings per step, on average: the pace of a slower counter shows only over several steps
+STEADY = 1e-5  # of a counter's usual increment: a smaller spread is rounding
+APART = 16  # times its range: how far from a state's nearest value one as far as the next value is scored
+GLANCE, TURNS = 1000, 125  # readings: nearly all sensors that do not stray turn back more often among the first ones
 FAR = 50.0  # standard deviations: the level follows movements beyond it no faster
 LASTING = 512  # readings in a row beyond it, after which the level starts anew
 
 NOTHING = np.zeros((0, 0), np.bool_)  # is imputed
 
-GROWS, WANDERS = "grows", "wanders"  # kinds of trends
-WORDS = {  # of one variable, of several
-    GROWS: (
-        "only grows or only falls: its increments are scored instead of its readings.",
-        "only grow or only fall: their increments are scored instead of their readings.",
-    ),
-    WANDERS: (
-        "wanders: its distance from its recent level is scored instead of its readings.",
-        "wander: their distances from their recent levels are scored instead of their readings.",
-    ),
+WORDS = {
+    COUNTER: "only grow{s} or only fall{s}: {its} increments are scored instead of {its} readings.",
+    STATE: "hold{s} few values: any other reading counts as far from them.",
+    WANDERS: "wander{s}: {its} distance{many} from {its} recent level{many} {are} scored instead of {its} readings.",
+    CLOCK: "only count{s} readings or tell{s} the time: {it} not learned.",
 }
+# Of one variable, and of several.
+FORMS = {"s": ("s", ""), "many": ("", "s"), "are": ("is", "are"), "its": ("its", "their"), "it": ("it is", "they are")}
 
 
 @dataclass(frozen=True)
@@ -63,15 +58,19 @@ class Trends:
 
         m = x - l,  then  l += g m
 
-    so g = 1 gives increments, and g = 1 / 64 the distance from an exponential mean. At the start and after a gap, the
-    level is where the movement is the usual one. A broken sensor must not carry the level of a wandering variable away:
-    a movement farther than `far` from the usual one counts as that far, and after 512 of them in a row the level starts
-    anew.
+    so g = 1 gives increments, and g = 1 / 64 the distance from an exponential mean. At the start, after a gap and where
+    a counter starts anew, the level is where the movement is the usual one. A broken sensor must not carry the level of
+    a wandering variable away: a movement farther than `far` from the usual one counts as that far, and after 512 of
+    them in a row, or one of a counter, the level starts anew. A reading of a state is scored as `far` times as far from
+    the nearest value that it is `known` to hold.
     """
 
-    gain: Floats  # (variable,)  0 if its readings are scored as they are
+    gain: Floats  # (variable,)  0 if its readings are scored as they are, or if it is a state
     usual: Floats  # (variable,)  median movement in training
     far: Floats  # (variable,)  largest distance from the usual movement that the level follows in full
+    # (value, variable)  of a state, NaN after the last; of a counter, the highest reading at which it starts anew, or
+    # -inf; of a clock, inf: it starts anew with each reading
+    known: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
     def none(cls, variables: int) -> "Trends":
@@ -83,45 +82,63 @@ class Trends:
         require_state(fits, "its trends are not gains from 0 to 1 and positive distances")
 
     @classmethod
-    def fit(cls, values: Floats, imputed: Flags | None = None) -> "Trends":
-        """Find the variables of a training series (time, variable) that only grow or wander.
+    def fit(cls, values: Floats, imputed: Flags | None = None, kinds: Mapping[int, str] | None = None) -> "Trends":
+        """Find the kinds of the variables of a training series (time, variable), besides the `kinds` that are certain.
 
-        * One *only grows* (or only falls) if it never turns back and changes at least 20 times.
+        * A *counter* never turns back, and changes at least 20 times. It may do with 8, or 5 of equal size, if it never
+          rests for more than two thirds of the series. Or it starts anew near zero after 8 increases, on average. If it
+          moves with fewer than one reading in 32, its movement is its distance from the mean since its last step or so.
+        * A *state* has two to eight values, and holds one for 32 readings on average.
         * One *wanders* if more than 8 % of the means of 128 stretches are outside of the range of the means in the
           other three quarters of the series, it moves in at least 5 % of the readings, and it never jumps by more than
           20 times the 99 % quantile of its changes: such a variable switches. At least 2,048 readings are needed. If
-          most variables wander, all do: what they share wanders.
+          most variables wander, all sensors do: what they share wanders.
         """
-        count = values.shape[1]
-        grows, wanders = np.zeros(count, np.bool_), _strays(values)
+        count, certain, strayed = values.shape[1], kinds or {}, strays(values)
+        (gain, usual, far), found, known = np.zeros((3, count)), [SENSOR] * count, [np.zeros(0)] * count
 
         def look_at(i: int) -> None:
-            first = np.diff(values[:GLANCE, i])
-            if wanders[i] or not ((first > 0).any() and (first < 0).any()):
-                known = values[:, i] if imputed is None else values[~imputed[:, i], i]
-                steps = np.diff(known)
-                grows[i] = _only_grows(steps)
-                wanders[i] = wanders[i] and not grows[i] and len(known) >= LEAST_READINGS and _moves(steps)
+            own = values[:, i] if imputed is None else values[~imputed[:, i], i]
+            first = np.diff(own[:GLANCE])
+            turns = min(np.count_nonzero(first > 0), np.count_nonzero(first < 0))
+            if i not in certain and not strayed[i] and turns > TURNS:
+                return
+            found[i] = certain.get(i) or kind_of(own, strayed[i])
+            if found[i] == STATE:
+                known[i] = np.unique(own)
+                far[i] = APART * np.ptp(own) / min(np.diff(known[i]), default=1.0) or APART
+            elif found[i] in (COUNTER, CLOCK):
+                known[i] = np.array([restarts_at(own) if found[i] == COUNTER else np.inf])
+                pause = len(own) / max(1, int(np.count_nonzero(np.diff(own))))
+                gain[i] = 1.0 if pause < SLOW or found[i] == CLOCK else 1 / max(MEMORY, pause)
 
         in_tasks(look_at, count)
-        ordinary = ~grows & (np.ptp(values, axis=0) > 0)
-        if wanders.sum() > ordinary.sum() / 2:
-            wanders = ordinary
-        gain, (usual, far) = np.where(grows, 1.0, np.where(wanders, 1 / MEMORY, 0.0)), np.zeros((2, count))
-        moved = cls(gain, np.zeros(count), np.full(count, np.inf))(values, imputed)
-        for i in np.flatnonzero(gain):
-            known = moved[1:, i] if imputed is None else moved[1:, i][~imputed[1:, i]]
-            usual[i], far[i] = np.median(known), FAR * known.std()
-        return cls(gain, usual, far)
+        table = np.array(list(zip_longest(*known, fillvalue=np.nan))).reshape(-1, count)
+        wanders = np.array(found) == WANDERS
+        ordinary = np.array([i not in certain and not len(known[i]) and np.ptp(values[:, i]) > 0 for i in range(count)])
+        gain[ordinary if wanders.sum() > ordinary.sum() / 2 else wanders] = 1 / MEMORY
+        moved = cls(gain, usual, np.full(count, np.inf), table)(values, imputed)
+        for i in np.flatnonzero(gain).tolist():
+            own = moved[1:, i] if imputed is None else moved[1:, i][~imputed[1:, i]]
+            usual[i], far[i] = np.median(own), FAR * own.std()
+        return cls(gain, usual, far, table)
 
     @cached_property
     def any(self) -> bool:
-        return bool((self.gain > 0).any())
+        return bool((self.gain > 0).any()) or len(self.known) > 0
 
     @property
     def kinds(self) -> dict[int, str]:
-        """The kind of trend of each variable that has one."""
-        return {int(i): GROWS if self.gain[i] == 1 else WANDERS for i in np.flatnonzero(self.gain)}
+        """The kind of each variable whose readings are not scored as they are."""
+        first = self.known[0] if len(self.known) else np.full(len(self.gain), np.nan)
+        counter = (self.gain == 1) | ((self.gain > 0) & ~np.isnan(first))
+        rules = {CLOCK: first == np.inf, COUNTER: counter, WANDERS: self.gain > 0, STATE: ~np.isnan(first)}
+        return {i: str(kind) for i, kind in enumerate(np.select([*rules.values()], [*rules], "")) if kind}
+
+    @property
+    def trending(self) -> list[int]:
+        """The variables that leave their training range."""
+        return [i for i, kind in self.kinds.items() if kind != STATE]
 
     def sentences(self, names: Sequence[str]) -> list[str]:
         """Which variables have trends, and what is scored of them.
@@ -132,10 +149,11 @@ class Trends:
         ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
         """
         found = []
-        for kind, (one, several) in WORDS.items():
+        for kind, words in WORDS.items():
             own = [names[i] for i, named in self.kinds.items() if named == kind]
             if own:
-                found.append(f"{_listed(own)} {one if len(own) == 1 else several}")
+                said = words.format(**{name: forms[len(own) > 1] for name, forms in FORMS.items()})
+                found.append(f"{_listed(own)} {said}")
         return found
 
     def __call__(self, values: Floats, imputed: Flags | None = None) -> Floats:
@@ -150,14 +168,15 @@ class TrendRun(Saved):
     }
 
     def __init__(self, trends: Trends) -> None:
-        self._trends = trends
+        known = trends.known.reshape(-1, len(trends.gain))
+        self._rules = np.vstack([trends.gain, trends.usual, trends.far, known])
         self._level = np.full(len(trends.gain), np.nan)
         self._away = np.zeros(len(trends.gain), np.int64)  # readings in a row that were too far to follow
 
     def push(self, values: Floats, imputed: Flags | None = None) -> Floats:
         """Add readings (time, variable), with a mask of `imputed` cells; returns their movements."""
         moved, mask = np.array(values, np.float64, order="C"), NOTHING if imputed is None else imputed
-        _follow(moved, mask, self._trends.gain, self._trends.usual, self._trends.far, self._level, self._away)
+        _follow(moved, mask, self._rules, self._level, self._away)
         return moved
 
     def sizes(self) -> dict[str, int]:
@@ -165,19 +184,28 @@ class TrendRun(Saved):
 
 
 @jit
-def _follow(
-    readings: Floats, imputed: Flags, gain: Floats, usual: Floats, far: Floats, level: Floats, away: Integers
-) -> None:
+def _follow(readings: Floats, imputed: Flags, rules: Floats, level: Floats, away: Integers) -> None:
     """Replace readings (time, variable) by movements, and update the levels and how many in a row were too far."""
+    gain, usual, far, known = rules[0], rules[1], rules[2], rules[3:]
     for t in range(len(readings)):
         for i in range(len(gain)):
-            if gain[i] == 0.0:
+            near = known[0, i] if len(known) > 0 else np.nan
+            if gain[i] == 0.0 and near != near:
                 continue
             reading = readings[t, i]
-            if len(imputed) > 0 and imputed[t, i]:
+            missing = len(imputed) > 0 and imputed[t, i]
+            if gain[i] == 0.0:
+                for value in known[1:, i]:
+                    near = value if abs(reading - value) < abs(reading - near) else near
+                readings[t, i] = reading if missing else near + far[i] * (reading - near)
+            elif missing:
                 readings[t, i] = usual[i]
                 level[i], away[i] = np.nan, 0
-            elif level[i] != level[i] or away[i] >= LASTING:
+            elif (
+                level[i] != level[i]
+                or away[i] >= LASTING
+                or (reading <= near and (reading < level[i] or near == np.inf))
+            ):
                 readings[t, i] = usual[i]
                 level[i], away[i] = reading - (1 - gain[i]) * usual[i], 0
             else:
@@ -185,36 +213,11 @@ def _follow(
                 readings[t, i] = moved
                 if gain[i] == 1.0 or abs(moved - usual[i]) <= far[i]:
                     level[i], away[i] = reading - (1 - gain[i]) * moved, 0
+                elif near == near:
+                    level[i] = reading - (1 - gain[i]) * usual[i]
                 else:
                     level[i] += gain[i] * (usual[i] + math.copysign(far[i], moved - usual[i]))
                     away[i] += 1
-
-
-def _only_grows(steps: Floats) -> bool:
-    one_way = (steps >= 0).all() or (steps <= 0).all()
-    return bool(one_way and np.count_nonzero(steps) >= LEAST_STEPS)
-
-
-def _moves(steps: Floats) -> bool:
-    """Whether a variable with these changes (time,) moves often and never jumps."""
-    sizes = np.abs(steps)
-    often = np.count_nonzero(sizes) >= LEAST_MOVES * len(sizes)
-    return bool(often and sizes.max() <= JUMP * np.quantile(sizes, 0.99))
-
-
-def _strays(values: Floats) -> Flags:
-    """Which variables (variable,) have too many means of stretches that are outside of those of the other quarters."""
-    if len(values) < LEAST_READINGS:
-        return np.zeros(values.shape[1], np.bool_)
-    edges = np.linspace(0, len(values), MEANS + 1).astype(np.int64)
-    means = np.add.reduceat(values, edges[:-1], axis=0) / np.diff(edges)[:, None]
-    quarters = means.reshape(BLOCKS, -1, values.shape[1])
-    outside = np.zeros(values.shape[1])
-    for k, quarter in enumerate(quarters):
-        others = np.delete(quarters, k, axis=0)
-        outside += ((quarter < others.min(axis=(0, 1))) | (quarter > others.max(axis=(0, 1)))).sum(axis=0)
-    strays: Flags = outside > STRAYS * MEANS
-    return strays
 
 
 def _listed(names: Sequence[str]) -> str:

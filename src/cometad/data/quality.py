@@ -19,6 +19,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 SAMPLE = 4096  # maximum readings, evenly spread, kept to compute quantiles
 LEAST_DEAD, DEAD_FACTOR = 30, 5  # dead: stuck for at least this many readings, and this factor longer than in training
 LEAST_OUTSIDE, OUTSIDE_SHARE = 20, 0.05  # out of range: at least this many readings, and this share of all
+FEW = 3  # different quantiles: those of a variable with few values
 QUIET = 20  # a spread this many times smaller than in training may be a unit change
 TOLERANCE = 0.3  # quantiles closer than this share of the known spread count as equal
 IRREGULAR = 0.1  # an interval is irregular if it differs from the usual one by more than this share
@@ -88,6 +89,7 @@ class Statistics:
 class Finding:
     """A possible problem with readings, of one of these kinds:
 
+    * index, calendar, label: a variable of a training series that is probably no measurement
     * constant: a variable that was constant in training
     * missing: a variable without any reading
     * gaps: missing readings of a variable
@@ -269,7 +271,8 @@ class _VariableChecks:
         part = part[~np.isnan(part)]
         quantiles = np.quantile(part, QUANTILES[1:-1]) if len(part) else np.full(len(QUANTILES) - 2, np.nan)
         quiet = (quantiles[-1] - quantiles[0]) * QUIET < self._known[-2] - self._known[1]
-        conversion = likely_conversion(quantiles, self._known[1:-1]) if out or quiet else None
+        varied = len(set(self._known)) > FEW  # a unit changes the readings of a sensor, not the number of a state
+        conversion = likely_conversion(quantiles, self._known[1:-1]) if varied and (out or quiet) else None
         usual = f"{self._known[0]:.6g} to {self._known[-1]:.6g}"
         if conversion is not None:
             text = (

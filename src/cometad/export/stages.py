@@ -19,15 +19,24 @@ def movements(
     `first` (1,) is true for the first reading. As in `TrendRun`, without imputed readings.
     """
     gain, usual, far = trends.gain, trends.usual, trends.far
-    anew = first | (away >= float(LASTING))
+    anew, scored, counters = first | (away >= float(LASTING)), reading, gain == 1.0
+    if len(trends.known):
+        known = np.where(np.isnan(trends.known), -np.inf, trends.known)  # (value, variable)  infinitely far if unknown
+        near, start = graph.constant(known[0]), np.where(gain > 0, known[0], -np.inf)
+        anew = anew | ((reading <= start) & ((reading < level) | graph.constant(start == np.inf)))
+        for value in known[1:]:
+            near = graph.where(abs(reading - value) < abs(reading - near), value, near)
+        states = graph.constant((gain == 0) & np.isfinite(known[0]))
+        counters = counters | ((gain > 0) & ~np.isnan(trends.known[0]))
+        scored = graph.where(states, near + (reading - near) * far, reading)
     apart = graph.clip(reading - level, -LARGEST, LARGEST)
     moved = graph.where(anew, usual, apart)
     beyond = apart - usual
-    follows = anew | (abs(beyond) <= far) | graph.constant(gain == 1.0)
+    near_usual = anew | (abs(beyond) <= far)
+    follows = near_usual | graph.constant(counters)
     held = level + (graph("Sign", beyond) * far + usual) * gain
-    after = graph.where(follows, reading - moved * (1 - gain), held)
-    scored = graph.where(graph.constant(gain > 0), moved, reading)
-    return scored, after, graph.where(follows, 0.0, away + 1.0)
+    after = graph.where(follows, reading - graph.where(near_usual, moved, usual) * (1 - gain), held)
+    return graph.where(graph.constant(gain > 0), moved, scored), after, graph.where(follows, 0.0, away + 1.0)
 
 
 def scaled(graph: Graph, scaling: Scaling, values: Wire) -> Wire:

@@ -220,7 +220,7 @@ def _findings(detector: Detector, series: Series, warning: str | None) -> tuple[
         ("promise", warning),
         *(("trend", sentence) for sentence in detector.trends_.sentences(statistics.names)),
         *(("left out", sentence) for sentence in trimmed(detector)),
-        *((finding.kind, finding.sentence) for finding in findings(series, statistics, detector.trends_.kinds)),
+        *((finding.kind, finding.sentence) for finding in findings(series, statistics, detector.trends_.trending)),
     ]
     return tuple((kind, sentence) for kind, sentence in found if sentence is not None)
 

@@ -11,6 +11,7 @@ import polars as pl
 from cometad.comet import Comet
 from cometad.data.columns import Matching
 from cometad.data.gaps import Gaps, RefuseGaps
+from cometad.data.kinds import certain_kinds, questions
 from cometad.data.prepare import Trends
 from cometad.data.quality import Finding, Statistics, findings
 from cometad.detector import Detector
@@ -93,18 +94,18 @@ def check_table(
 def _quality(series: Series, detector: Detector | None) -> tuple[list[Finding], float]:
     own = Statistics.fit(series)
     if detector is None:
-        return findings(series, own), own.period
+        return findings(series, own) + questions(series), own.period
     if len(series.names) != len(detector.names_):
         return [], own.period
     series = unchecked_series(series)
     known = Series(series.values, detector.names_, series.times, True)
-    return findings(known, detector.statistics_, detector.trends_.kinds), own.period
+    return findings(known, detector.statistics_, detector.trends_.trending), own.period
 
 
 def _trends(series: Series) -> Trends:
     missing = np.isnan(series.values)
     known = np.where(missing, 0.0, series.values)
-    return Trends.fit(known, missing if missing.any() else None)
+    return Trends.fit(known, missing if missing.any() else None, certain_kinds(series, {}, search=True))
 
 
 def _column(column: pl.Series, used: bool) -> ColumnCheck:

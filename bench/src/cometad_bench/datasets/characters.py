@@ -268,7 +268,7 @@ def _choose(kind: str, first: int, last: int, part: _TestPart) -> tuple[slice, l
         candidates = candidates[np.ptp(part.course.moves[: part.rows], axis=0) > 0]
     drawn = [
         (place_fault(lengths, first, last, rng), sorted(rng.choice(candidates, size=count, replace=False).tolist()))
-        for count in rng.integers(1, 4, size=TRIES)
+        for count in np.minimum(rng.integers(1, 4, size=TRIES), len(candidates))
     ]
     if kind != "stuck":
         return drawn[0]
