@@ -393,7 +393,8 @@ class Comet(Detector):
         return score_series(self.panel_, self.adaptation, scaled, series.imputed)
 
     def _check_state(self) -> None:
-        require_state(bool(self.views_), "its 'left_out' are all of its views")
+        longest = max((FOLDS * view.min_rows for view in self.kept_), default=np.inf)
+        require_state(longest <= len(self.decision_scores_), "its 'left_out' are not the views that need more readings")
         for v, view in enumerate(self.views_):
             same = getattr(view, "width", self.n_features_in_) == self.n_features_in_
             require_state(same, f"its view {v} was fitted on another number of variables")
