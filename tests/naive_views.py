@@ -384,28 +384,76 @@ def smoothed_misfits(scores):
 
 
 def misfitting(scores, usable):
-    """Whether each step is usable and within 16 steps of a usable one with a score far above the usual ones."""
+    """Whether each step is usable and within 16 steps of a peak: high usable ones in a row, one of them far above."""
     known = [score for score, fine in zip(scores, usable, strict=True) if fine]
     middle, high = quantile(known, 0.5), quantile(known, 0.9)
-    limit = middle + 3 * (high - middle)
-    far = [t for t, score in enumerate(scores) if usable[t] and score > limit]
-    return [bool(usable[t]) and any(abs(t - other) <= 16 for other in far) for t in range(len(scores))]
+    far = 3 * (high - middle)
+    raised = [fine and score > middle + 0.7 * far for score, fine in zip(scores, usable, strict=True)]
+    peaks = []
+    for t, score in enumerate(scores):
+        if usable[t] and score > middle + far:
+            first = last = t
+            while first > 0 and raised[first - 1]:
+                first -= 1
+            while last < len(scores) - 1 and raised[last + 1]:
+                last += 1
+            peaks.append((first, last))
+    return [bool(usable[t]) and any(first - 16 <= t <= last + 16 for first, last in peaks) for t in range(len(scores))]
 
 
-def described_misfits(found, names, reasons):
-    """The worst variables of misfits [t][v][i] and the reason of the view in which the worst of them fits least.
+def worst_misfits(found):
+    """The worst variables of misfits [t][v][i], and the view in which the worst of them fits least.
 
-    At most three are named, worst first: those with at least half of the worst one's mean.
+    At most three, worst first: those with at least half of the worst one's mean.
     """
     views = range(len(found[0]))
 
     def mean(i, chosen):
         return sum(step[v][i] for step in found for v in chosen) / (len(found) * len(chosen))
 
-    means = {i: mean(i, views) for i in range(len(names))}
+    means = {i: mean(i, views) for i in range(len(found[0][0]))}
     worst = sorted(means, key=lambda i: -means[i])[:3]
-    view = max(views, key=lambda v: mean(worst[0], [v]))
-    return tuple(names[i] for i in worst if means[i] >= 0.5 * means[worst[0]]), reasons[view]
+    return [i for i in worst if means[i] >= 0.5 * means[worst[0]]], max(views, key=lambda v: mean(worst[0], [v]))
+
+
+def deviation(values):
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+
+
+def suspect(rows, start, stop):
+    """The median of each variable in the middle half of a stretch of rows [t][i], and whether it hardly moves there."""
+    quarter = (stop - start) // 4
+    length, levels, still = stop - start - 2 * quarter, [], []
+    for column in zip(*rows, strict=True):
+        parts = [column[k * length : (k + 1) * length] for k in range(len(rows) // length)]
+        middle = column[start + quarter : stop - quarter]
+        levels.append(quantile(middle, 0.5))
+        still.append(deviation(middle) < 0.1 * quantile([deviation(part) for part in parts], 0.5))
+    return levels, still
+
+
+def reason_of(rows, start, stop, worst, levels, still, otherwise):
+    """What is unusual about a stretch whose worst variable of rows [t][i] is `worst`."""
+    if sum(still) > len(still) / 2:
+        return "standstill"
+    if still[worst]:
+        return "stuck"
+    column = [row[worst] for row in rows[:start] + rows[stop:]]
+    if levels[worst] > quantile(column, 0.98):
+        return "too high"
+    return "too low" if levels[worst] < quantile(column, 0.02) else otherwise
+
+
+def changed_for_good(column, start, stop):
+    """Whether 96 % of the readings before and after one end of a stretch do not overlap, leaving out 64 around it."""
+    least = max(256, 0.05 * len(column))
+    for step in (start, stop):
+        before, after = column[: max(step - 64, 0)] or [NAN], column[step + 64 :] or [NAN]
+        apart = quantile(after, 0.02) > quantile(before, 0.98) or quantile(after, 0.98) < quantile(before, 0.02)
+        if min(len(before), len(after)) >= least and apart:
+            return True
+    return False
 
 
 # -- adaptation -----------------------------------------------------------------------------------------------------

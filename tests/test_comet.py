@@ -16,8 +16,9 @@ from cometad.checkpoint import read
 from cometad.comet import REMOVED
 from cometad.data import ForwardFill, ScoreMeasured
 from cometad.errors import CometadError, InputError, NotFittedError, ParameterError
+from cometad.report.gather import trimmed as trimmed_sentences
 from cometad.saving import saved_state
-from cometad.views import Forecast, Patterns
+from cometad.views import Activity, Forecast, Patterns
 from contract import is_a_sentence, saved, waves
 from own_views import NamelessLevel
 
@@ -169,7 +170,7 @@ def test_a_gross_fault_in_the_training_series_is_left_out_and_listed():
     detector = Comet().fit(dirty)
     assert detector.trimmed_
     assert any(stretch.start <= 700 and stretch.stop >= 740 for stretch in detector.trimmed_)
-    assert sum(stretch.stop - stretch.start for stretch in detector.trimmed_) < 200
+    assert sum(stretch.stop - stretch.start for stretch in detector.trimmed_) < 240
     assert Comet(trim=False).fit(dirty).trimmed_ == ()
     assert detector.threshold_ < 2 * plant_detector().threshold_
 
@@ -372,16 +373,54 @@ def test_a_view_without_a_registered_name_scores_but_cannot_be_saved(tmp_path):
 
 
 def test_too_few_readings_are_refused_with_advice():
-    for use in (lambda: Comet().fit(waves(127)), lambda: fitted().decision_function(waves(8))):
+    for use in (lambda: Comet().fit(waves(99)), lambda: fitted().decision_function(waves(8))):
         with pytest.raises(InputError, match="readings") as caught:
             use()
         assert is_a_sentence(str(caught.value))
 
 
-def test_the_fewest_readings_are_enough():
-    detector = Comet().fit(waves(128))
+@pytest.mark.parametrize("rows", [100, 128])
+def test_the_fewest_readings_are_enough(rows):
+    detector = Comet().fit(waves(rows))
     assert np.isfinite(detector.decision_function(waves(LEAST, seed=1))).all()
     assert detector.min_readings == LEAST
+
+
+def test_a_view_is_left_out_if_the_history_is_shorter_than_four_of_its_windows():
+    views = (Patterns(length=50), Forecast(4), Activity(length=26))
+    detector = Comet(views=views).fit(waves(199))
+    assert (detector.left_out_, detector.kept_) == ((0,), views[1:])
+    assert [type(view) for view in detector.views_] == [
+        type(view) for view in Comet(views=views[1:]).fit(waves(199)).views_
+    ]
+    assert trimmed_sentences(detector) == ["The history is too short for Patterns (200 readings)."]
+    again = Comet.from_bytes(detector.to_bytes())
+    assert again.left_out_ == (0,)
+    assert again.step_scores(waves(60)).alerts.tobytes() == detector.step_scores(waves(60)).alerts.tobytes()
+    assert again.explain(waves(60), 50).causes is not None
+    whole = Comet(views=views).fit(waves(200))
+    assert (whole.left_out_, len(whole.views_), trimmed_sentences(whole)) == ((), 3, [])
+    assert detector.fit(waves(200)).left_out_ == ()
+
+
+def test_trimming_leaves_enough_to_learn_from():
+    short = waves(104)
+    short[50:60] = 30.0
+    assert Comet().fit(short).trimmed_ == ()
+
+
+@pytest.mark.parametrize("rows", [100, 200, 500, 1000])
+def test_a_short_history_keeps_the_budget(rows):
+    """One alert per 1,000 readings, on average over noise and smooth plants."""
+    alerts = []
+    for seed in range(4):
+        rng = np.random.default_rng([seed, rows])
+        noise, slow = rng.normal(size=(2, rows + 2000, 3))
+        slow = np.sin(np.arange(rows + 2000)[:, None] / rng.uniform(3, 15, 3)) + 0.05 * slow
+        for series in (noise, slow):
+            events = Comet().fit(series[:rows]).events(series[rows:])
+            alerts.append(sum(event.level == "alert" for event in events))
+    assert np.mean(alerts) / 2 <= 1
 
 
 def test_gaps_that_leave_no_window_are_refused_with_advice():

@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -29,7 +30,7 @@ from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, refusing, require, strategy
 from cometad.progress import show_progress
-from cometad.saving import Table, array, arrays, each, fact, parts, require_state, value
+from cometad.saving import Table, array, arrays, counted, each, fact, parts, require_state, value
 from cometad.scoring.scores import StepScores, Tails, check_tails, usual_pooling
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, signatures
 from cometad.series import Series
@@ -38,10 +39,13 @@ from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel, ViewsRun, clipped, gather_signature, score_series
 from cometad.views.trim import (
+    MOST,
+    ROUNDS,
     Stretch,
     Times,
     excluded,
     find_misfits,
+    merged,
     restored_stretch,
     restored_times,
     saved_times,
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 
 MOST_SMOOTHED = 1_000_000  # time steps
 MOST_POOLED = 1_000  # a power mean with this exponent is the maximum
+LEAST = 100  # readings of training, if some views need more
 MOST_LEARNED = 1_000  # verdicts of a detector: each makes unusual time steps slower to score
 
 DEFAULT_VIEWS = (Patterns(), Joint(), Forecast(), Balance(), Activity())
@@ -136,7 +141,7 @@ class Comet(Detector):
     without_adaptation = KeepFitted()
     # By the names in saved files, for `saved_detector.py`.
     saved: ClassVar[Table] = {
-        "view": parts("views_", attrgetter("views")),
+        "view": parts("views_", attrgetter("kept_")),
         "tails.alert": array("alert_tails_", "view", len(Tails._fields), "variable"),
         "tails.ranking": array("ranking_tails_", "view", len(Tails._fields), "variable"),
         "level": array("level_", len(Level._fields), "variable", pack=np.stack, make=lambda own: Level(*own)),
@@ -148,11 +153,12 @@ class Comet(Detector):
         "normal": signatures("normal_"),  # what `learn_normal` adds
     }
     saved_facts: ClassVar[Table] = {
+        "left_out": fact("left_out_", each(partial(counted, name="left_out")), optional=True),
         "trimmed": fact("trimmed_", each(restored_stretch), pack=each(list)),
         "trimmed_times": fact("trimmed_times_", each(restored_times), pack=each(saved_times), optional=True),
         "verdicts": fact("verdicts_", each(restored_verdict), pack=each(asdict), optional=True),
     }
-    _training_need = "four windows of the longest view"
+    _training_need = "the views need"
 
     views_: tuple[FittedView, ...]
     alert_tails_: Floats  # (view, 3, variable)  tails of the errors
@@ -164,6 +170,7 @@ class Comet(Detector):
     trimmed_times_: tuple[Times, ...] | None = (
         None  # of their first and last readings, if the training series had times
     )
+    left_out_: tuple[int, ...] = ()  # places in `views` of those that need a longer history
     verdicts_: tuple[Verdict, ...] = ()
     normal_: tuple[Signature, ...] = ()  # of the verdicts
 
@@ -238,13 +245,15 @@ class Comet(Detector):
         self.trends_ = Trends.fit(series.values, series.imputed, kinds)
         series = replace(series, values=self.trends_(series.values, series.imputed))
         scaled, usable, found = self._cross_fit(series)
-        if self.trim:
-            trimmed = find_misfits(found, self.views, series.names)
-            if trimmed:
-                self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
-                scaled, usable, found = self._cross_fit(series)
+        most = min(MOST * usable.sum(), usable.sum() - self._least_training_rows())
+        for _ in range(ROUNDS if self.trim else 0):
+            if not (misfits := find_misfits(found, self.kept_, series.names, most)):
+                break
+            most -= sum(stretch.stop - stretch.start for stretch in misfits)
+            self.trimmed_ = merged((*self.trimmed_, *misfits))
+            scaled, usable, found = self._cross_fit(series)
         self.trimmed_times_ = times_of(self.trimmed_, series.times)
-        self.views_ = fit_views(self.views, found.rows, usable, self.seed)
+        self.views_ = fit_views(self.kept_, found.rows, usable, self.seed)
         self.alert_tails_, self.ranking_tails_ = found.alert, found.ranking
         self.verdicts_ = self.normal_ = ()
         self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found)
@@ -267,12 +276,13 @@ class Comet(Detector):
                 f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
                 f"({self._least_training_rows()}). Exclude less or pass a longer series."
             )
+        self.left_out_ = tuple(v for v, view in enumerate(self.views) if usable.sum() < FOLDS * view.min_rows)
         scaling = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
         self.scaling_ = scaling._replace(unit=np.maximum(scaling.unit, STEADY * np.abs(self.trends_.usual)))
         scaled = self.scaling_(series.values)
         with show_progress("block", self.verbose) as report:
             found = cross_fit(
-                self.views, clipped(scaled), usable, series.imputed, self.seed, lambda done: report(done, FOLDS, "")
+                self.kept_, clipped(scaled), usable, series.imputed, self.seed, lambda done: report(done, FOLDS, "")
             )
         return scaled, usable, found
 
@@ -289,7 +299,7 @@ class Comet(Detector):
         """A function that explains events of one series, which is checked only once."""
         series = replace(self._checked(X), names=self.names_)
         views = tuple(
-            Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.views
+            Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.kept_
         )
         moved = np.where(self.trends_.gain > 0, self.trends_(series.values, series.imputed), series.values)
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
@@ -373,7 +383,13 @@ class Comet(Detector):
         return min(view.min_rows for view in self.views)
 
     def _least_training_rows(self) -> int:
-        return FOLDS * max(view.min_rows for view in self.views)
+        needs = [FOLDS * view.min_rows for view in self.views]
+        return min(max(needs), max(min(needs), LEAST))
+
+    @property
+    def kept_(self) -> tuple[View, ...]:
+        """The views that the history was long enough for."""
+        return tuple(view for v, view in enumerate(self.views) if v not in self.left_out_)
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
@@ -397,6 +413,8 @@ class Comet(Detector):
         return score_series(self.panel_, self.adaptation, scaled, series.imputed)
 
     def _check_state(self) -> None:
+        longest = max((FOLDS * view.min_rows for view in self.kept_), default=np.inf)
+        require_state(longest <= len(self.decision_scores_), "its 'left_out' are not the views that need more readings")
         for v, view in enumerate(self.views_):
             same = getattr(view, "width", self.n_features_in_) == self.n_features_in_
             require_state(same, f"its view {v} was fitted on another number of variables")

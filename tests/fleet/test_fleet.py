@@ -172,7 +172,7 @@ def test_an_entity_that_fails_is_recorded_with_its_reason_and_stops_nobody(table
     frames = {name: pl.DataFrame(columns) for name, columns in data.items()}
     made = Fleet.fit(frames, folder=tmp_path / "fleet", engine="serial")
     assert list(made) == ["good/one"]
-    assert "has 1 reading, fewer than four windows" in made.entries["short"].error
+    assert "has 1 reading, fewer than the views need" in made.entries["short"].error
     assert "'flow'" in made.entries["text"].error
     assert Fleet.load(tmp_path / "fleet").entries["short"].status == "failed"
 

@@ -8,16 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_views as naive
+from cometad import Comet
 from cometad.views import Activity, Forecast, Patterns
 from cometad.views.crossfit import STRETCH, CrossFitted, Fold, cross_fit, fit_views
 from cometad.views.trim import (
     Stretch,
-    _described,
     _misfit_scores,
     _misfits,
     _smoothed,
+    _Suspect,
     _usual,
+    _worst,
     find_misfits,
+    merged,
     outliers,
     stretches,
     unusable,
@@ -79,6 +82,10 @@ class Twin:
         self.smoothed = naive.smoothed_misfits(self.scores)
         self.marked = naive.misfitting(self.smoothed, usable)
 
+    def voting(self, start, stop):
+        """The misfits [t][v][i] of the variables that vote in a stretch."""
+        return [[[view[i] for i in self.voters] for view in step] for step in self.misfits[start:stop]]
+
 
 @given(st.integers(1000, 1300), st.integers(2, 4), st.integers(0, 999))
 def test_misfits_are_those_of_the_plain_loops(rows, width, seed):
@@ -92,11 +99,15 @@ def test_misfits_are_those_of_the_plain_loops(rows, width, seed):
     np.testing.assert_allclose(scores, twin.scores, **close)
     np.testing.assert_allclose(_smoothed(scores), twin.smoothed, **close)
     described = find_misfits(found, VIEWS, NAMES[:width])
-    assert unusable(described, rows).tolist() == twin.marked
+    assert [(one.start, one.stop) for one in described] == stretches(np.array(twin.marked))
     for stretch in described:
-        misfits = twin.misfits[stretch.start : stretch.stop]
-        expected = naive.described_misfits(misfits, NAMES[:width], [view.reason for view in VIEWS])
-        assert (stretch.variables, stretch.reason) == expected
+        worst, view = naive.worst_misfits(twin.voting(stretch.start, stretch.stop))
+        voting = [[row[i] for i in twin.voters] for row in series.tolist()]
+        state = naive.suspect(voting, stretch.start, stretch.stop)
+        assert stretch.variables == tuple(NAMES[twin.voters[i]] for i in worst)
+        assert stretch.reason == naive.reason_of(
+            voting, stretch.start, stretch.stop, worst[0], *state, VIEWS[view].reason
+        )
 
 
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 4), st.integers(0, 999))
@@ -127,9 +138,25 @@ def test_outliers_lie_far_above_the_usual_scores(rows, peaks, gone, seed):
 @given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 5), st.integers(0, 999))
 def test_the_worst_variables_are_named(rows, views, width, seed):
     misfits = np.random.default_rng(seed).exponential(size=(rows, views, width))
-    kinds, names = (Forecast(), Patterns(), Activity())[:views], list("abcde")[:width]
-    expected = naive.described_misfits(misfits.tolist(), names, [kind.reason for kind in kinds])
-    assert _described(misfits, kinds, names) == expected
+    assert _worst(misfits) == naive.worst_misfits(misfits.tolist())
+
+
+@given(st.integers(1, 1500), st.integers(1, 3), st.sampled_from([0.0, 0.05, 0.3]), st.integers(0, 999))
+def test_a_suspect_is_described_as_by_plain_loops(rows, width, moves, seed):
+    rng = np.random.default_rng(seed)
+    series = rng.normal(size=(rows, width))
+    start = int(rng.integers(rows))
+    stop = int(rng.integers(start, rows)) + 1
+    series[start:stop] = rng.normal(0, 3, width) + moves * series[start:stop]
+    series[stop:] += rng.choice([0.0, 0.0, 4.0], width)
+    one = _Suspect.of(series, start, stop, np.ones((1, 1, width)))
+    levels, still = naive.suspect(series.tolist(), start, stop)
+    np.testing.assert_allclose(one.levels, levels, **close)
+    assert one.still.tolist() == still
+    if stop - start < rows:
+        reason = naive.reason_of(series.tolist(), start, stop, 0, levels, still, Forecast().reason)
+        assert one.reason(series, (Forecast(),)) == reason
+    assert one.changed_for_good(series) == naive.changed_for_good(series[:, 0].tolist(), start, stop)
 
 
 def test_a_fold_longer_than_a_stretch_has_the_same_misfits():
@@ -168,8 +195,7 @@ def test_a_pasted_fault_is_found_with_its_variable_and_a_reason(start):
     reach = 8 + 64 // 2 + 16  # a view's context, half a mean, and the margin
     assert max(start - reach, 0) <= stretch.start <= start
     assert start + 60 <= stretch.stop <= start + 60 + reach
-    assert stretch.variables == ("level",)
-    assert stretch.reason in [view.reason for view in VIEWS]
+    assert (stretch.variables, stretch.reason) == (("level",), "too high")
 
 
 def test_two_faults_are_named_apart():
@@ -183,7 +209,7 @@ def test_the_reason_is_that_of_the_view_that_the_fault_violates():
     """A sensor that goes quiet is no harder to forecast."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1200, 2))
-    rows[600:680, 1] *= 1e-3
+    rows[600:680, 1] *= 0.15
     [stretch] = [one for one in trimmed(rows, views=(Forecast(), Activity())) if one.start <= 640 < one.stop]
     assert (stretch.variables, stretch.reason) == (("level",), Activity().reason)
 
@@ -204,6 +230,49 @@ def test_a_fault_in_readings_that_are_not_usable_is_not_looked_for():
     assert trimmed(faulty(), usable) == []
 
 
+def stopped(rows=4000):
+    """Four sensors of a plant that stands still for 200 readings: its sensors rest, with little noise."""
+    series = waves(rows, 4)
+    series[1500:1700] = -1.2 + 0.002 * series[1500:1700]
+    return series
+
+
+def test_a_standstill_is_called_one():
+    [stretch] = trimmed(stopped())
+    assert stretch.start <= 1500 < 1700 <= stretch.stop
+    assert stretch.reason == "standstill"
+
+
+def test_a_sensor_that_is_stuck_is_not_a_standstill():
+    rows = waves(4000, 4)
+    rows[1500:1700, 2] = rows[1500, 2] + 1.5
+    [stretch] = trimmed(rows)
+    assert (stretch.variables, stretch.reason) == (("heat",), "stuck")
+
+
+def test_stretches_that_touch_become_one_described_as_the_longest():
+    mine, small, large = (
+        Stretch(0, 5, (), "mine"),
+        Stretch(5, 8, ("heat",), "stuck"),
+        Stretch(8, 20, ("flow",), "too low"),
+    )
+    assert merged([large, mine, small]) == (mine, Stretch(5, 20, ("flow",), "too low"))
+    assert merged([small, mine._replace(start=9, stop=12)]) == (small, mine._replace(start=9, stop=12))
+    assert merged([]) == ()
+
+
+def test_grave_faults_do_not_hide_others():
+    """A tenth of the history is faulty; a single look finds the gravest faults only."""
+    rows, faults = waves(6000, 4), np.zeros(6000, bool)
+    for k, start in enumerate(range(300, 5900, 1100)):
+        rows[start : start + 100, k % 4] += 3.0 + 6.0 * (k % 2)
+        faults[start : start + 100] = True
+    once, found = trimmed(rows), Comet(views=VIEWS, trends=False).fit(rows).trimmed_
+    assert unusable(once, 6000)[faults].mean() < 0.7
+    assert unusable(found, 6000)[faults].mean() > 0.95
+    assert unusable(found, 6000).mean() < 0.25
+
+
 # -- what is not trimmed --------------------------------------------------------------------------------------------
 
 
@@ -221,6 +290,43 @@ def test_a_valve_that_was_opened_once_is_ignored():
     sensor = rows + [0.0, 0.0, 0.01] * np.random.default_rng(0).normal(size=rows.shape)
     [stretch] = trimmed(sensor, views=(Patterns(length=8),))
     assert stretch.variables == ("heat",)
+
+
+def regimes(starts, length, width=4, rows=6000):
+    """Sensors that all run lower and quieter in some stretches, as in dry weeks."""
+    series = waves(rows, width)
+    for start in starts:
+        series[start : start + length] = series[start : start + length] * 0.4 - 2.0
+    return series
+
+
+@pytest.mark.parametrize("starts, length", [((600, 1100), 180), ((1000, 4000), 180), ((1000, 4000), 90)])
+def test_dry_weeks_are_not_faults(starts, length):
+    """A way to run that comes back, even if in the same quarter, and in which several variables move."""
+    assert trimmed(regimes(starts, length)) == []
+
+
+def test_a_way_to_run_that_is_seen_once_and_shortly_is_left_out():
+    [stretch] = trimmed(regimes((1000,), 180))
+    assert stretch.start <= 1000 < 1180 <= stretch.stop
+    assert stretch.reason == "too low"
+
+
+def test_a_single_sensor_that_reads_the_same_wrong_level_twice_is_faulty():
+    rows = waves(6000, 4)
+    rows[600:780, 1] += 3.0
+    rows[1100:1280, 1] += 3.0
+    assert [stretch.variables for stretch in trimmed(rows)] == [("level",), ("level",)]
+
+
+@pytest.mark.parametrize("step", [450, 1500, 3000, 5550])
+def test_a_level_that_changes_for_good_is_not_a_fault(step):
+    """The year changed, or a sensor was replaced."""
+    rows = waves(6000, 4)
+    rows[step:, 2] += 5.0
+    assert trimmed(rows) == []
+    rows[5700:, 2] -= 5.0
+    assert trimmed(rows) != [] or step == 5550
 
 
 @pytest.mark.parametrize("values, ignored", [(8, True), (9, False)])

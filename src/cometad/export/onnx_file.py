@@ -57,7 +57,7 @@ def exportable(detector: Detector) -> Comet:
             f"A detector with the adaptation {comet.adaptation!r} cannot be exported to ONNX, because the graph cannot "
             "learn. Fit one with adaptation=KeepFitted()."
         )
-    for view, fitted in zip(comet.views, comet.panel_.views, strict=True):
+    for view, fitted in zip(comet.kept_, comet.views_, strict=True):
         if type(fitted) not in VIEW_GRAPHS:
             raise ParameterError(
                 f"The view {type(view).__name__} cannot be exported to ONNX. Fit the detector with other views."

@@ -26,6 +26,7 @@ from cometad.report.axes import TimeAxis
 from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace, drift, usage
 from cometad.scoring.scores import StepScores
 from cometad.series import Series, as_series
+from cometad.views.crossfit import FOLDS
 from cometad.views.trim import Stretch, Times
 
 MAX_EVENTS = 20  # events with a panel of their own
@@ -235,10 +236,13 @@ def _warning(detector: Detector, flags: Integers, imputed: Flags | None, panels:
 
 
 def trimmed(detector: Detector) -> list[str]:
-    """A sentence for each stretch that a fitted detector left out; none if it learns from everything."""
+    """Sentences about views that need a longer history, and about each stretch that a detector left out."""
+    views = [view for v, view in enumerate(getattr(detector, "views", ())) if v in getattr(detector, "left_out_", ())]
+    needs = [f"{type(view).__name__} ({FOLDS * view.min_rows} readings)" for view in views]
+    short = [f"The history is too short for {listed(needs, MOST_NAMES, str)}."] if needs else []
     stretches: tuple[Stretch, ...] = getattr(detector, "trimmed_", ())
     times: tuple[Times | None, ...] = getattr(detector, "trimmed_times_", None) or (None,) * len(stretches)
-    return [trimmed_sentence(stretch, own) for stretch, own in zip(stretches, times, strict=True)]
+    return short + [trimmed_sentence(stretch, own) for stretch, own in zip(stretches, times, strict=True)]
 
 
 def trimmed_sentence(stretch: Stretch, times: Times | None = None) -> str:

@@ -1,11 +1,12 @@
 """Find stretches of the training series that do not fit the rest: what users call normal contains faults.
 
 The score that finds anomalies in new readings cannot find them here: its tails are fitted on the same errors, so that
-faults widen them. This one compares errors with the usual ones and never saturates. Variables with few values, such as
-valves, are ignored: a command that was given once is not a fault.
+faults widen them. This one compares errors with the usual ones and never saturates; after leaving out grave faults,
+`fit` looks again. Variables with few values, such as valves, are ignored: a command that was given once is not a fault.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,19 @@ from cometad.views.view import View
 
 HIGH = 0.9  # the quantile of an error, or of a misfit, that counts as high but usual
 LIMIT = 3.0  # a misfit this many times as far above the median as the high one is left out
-MARGIN = 16  # readings before and after it that are left out too
+AROUND = 0.7  # of that distance: the readings around it are left out, too, as long as their misfits are that high
+MARGIN = 16  # readings before and after these that are left out too
+ROUNDS = 3  # at most
 SPAN = 64  # readings that a misfit is averaged over
 POOLING = 4  # exponent of the power mean over variables
 FEW = 8  # variables with at most this many distinct values are ignored
 GLANCE = 1_024  # readings: mostly they tell how many values a variable has
 NAMED = 3  # variables that are named, at most
 MOST = 0.25  # of the usable readings: more than that is not a fault, but another kind of normal
+STILL, MANY = 0.1, 0.5  # of what a variable mostly moves in as many readings; and of the variables, in a standstill
+RANGE = (0.02, 0.98)  # quantiles between which a variable mostly is
+ALIKE = 0.5  # of how far their levels are from the usual ones: so close are those of a way to run that comes back
+LASTING, STAYS = 256, 0.05  # readings, and share of the history: a level that stays so long has changed for good
 
 
 class Stretch(NamedTuple):
@@ -42,21 +49,71 @@ class Stretch(NamedTuple):
 Times = tuple[np.datetime64, np.datetime64]  # of the first and the last reading of a stretch
 
 
-def find_misfits(found: CrossFitted, views: Sequence[View], names: Sequence[str]) -> list[Stretch]:
-    """The stretches of the series that do not fit the rest, by views that were not fitted on them."""
+def find_misfits(found: CrossFitted, views: Sequence[View], names: Sequence[str], most: float = inf) -> list[Stretch]:
+    """The stretches that do not fit the rest, by views that were not fitted on them; none if they are too much."""
     voters = np.flatnonzero([_varies(column) for column in found.rows.T])
     voters = voters if len(voters) else np.arange(len(names))
     usual = _usual(found.sample)
     marked = outliers(_smoothed(_misfit_scores(found, usual, voters)), found.usable)
-    if marked.sum() > MOST * found.usable.sum():
+    if marked.sum() > min(MOST * found.usable.sum(), most):
         return []
-    described = []
+    suspects, rows = [], found.rows[:, voters]
     for start, stop in stretches(marked):
         near = [fold for fold in found.folds if start < fold.stop and fold.start < stop]
         parts = [_misfits(found, fold, usual, max(start, fold.start), min(stop, fold.stop)) for fold in near]
-        misfits = np.concatenate(parts)[:, :, voters]
-        described.append(Stretch(start, stop, *_described(misfits, views, [names[int(i)] for i in voters])))
-    return described
+        suspects.append(_Suspect.of(rows, start, stop, np.concatenate(parts)[:, :, voters]))
+    return [
+        Stretch(one.start, one.stop, tuple(names[int(voters[i])] for i in one.worst), one.reason(rows, views))
+        for one in suspects
+        if not one.changed_for_good(rows) and not one.way_to_run(rows, suspects)
+    ]
+
+
+class _Suspect(NamedTuple):
+    """A stretch that does not fit the rest."""
+
+    start: int
+    stop: int
+    worst: list[int]  # variables
+    view: int  # that the worst one violates
+    levels: Floats  # (variable,)  medians in its middle half: the ends may be as usual
+    still: Flags  # (variable,)  hardly moves there, compared with other stretches of that length
+
+    @classmethod
+    def of(cls, rows: Floats, start: int, stop: int, misfits: Floats) -> "_Suspect":
+        quarter = (stop - start) // 4
+        middle = rows[start + quarter : stop - quarter]
+        others = rows[: len(rows) // len(middle) * len(middle)].reshape(-1, *middle.shape)
+        still = middle.std(axis=0) < STILL * np.median(others.std(axis=1), axis=0)
+        return cls(start, stop, *_worst(misfits), np.median(middle, axis=0), still)
+
+    def reason(self, rows: Floats, views: Sequence[View]) -> str:
+        """What is unusual about it, in rows (time, variable)."""
+        first = self.worst[0]
+        low, high = np.quantile(np.delete(rows[:, first], np.s_[self.start : self.stop]), RANGE)
+        if self.still[first] or self.still.mean() > MANY:
+            return "standstill" if self.still.mean() > MANY else "stuck"
+        level = self.levels[first]
+        return "too high" if level > high else "too low" if level < low else views[self.view].reason
+
+    def changed_for_good(self, rows: Floats) -> bool:
+        """Whether the worst variable of rows (time, variable) has another level since it began or ended."""
+        column, least = rows[:, self.worst[0]], SPAN + max(LASTING, STAYS * len(rows))
+        steps = [step for step in (self.start, self.stop) if least <= step <= len(rows) - least]
+        before = [np.quantile(column[: step - SPAN], RANGE) for step in steps]
+        after = [np.quantile(column[step + SPAN :], RANGE) for step in steps]
+        return any(new[0] > old[1] or new[1] < old[0] for old, new in zip(before, after, strict=True))
+
+    def way_to_run(self, rows: Floats, suspects: Sequence["_Suspect"]) -> bool:
+        """Whether several variables of rows (time, variable) move, at levels that they have in another suspect, too."""
+        if len(self.worst) == 1 or self.still[self.worst].any() or self.still.mean() > MANY:
+            return False
+        away = np.linalg.norm(self.levels[self.worst] - np.median(rows[:, self.worst], axis=0))
+        return any(
+            np.linalg.norm((self.levels - other.levels)[self.worst]) < ALIKE * away
+            for other in suspects
+            if abs(other.start - self.start) > LASTING and self.worst[0] in other.worst
+        )
 
 
 def _misfits(found: CrossFitted, fold: Fold, usual: Floats, start: int, stop: int) -> Floats:
@@ -119,27 +176,39 @@ def _smoothed(scores: Floats) -> Floats:
 
 
 def outliers(scores: Floats, usable: Flags) -> Flags:
-    """The usable time steps (time,) with a score (time,) far above the others', and their neighbors."""
+    """The usable time steps (time,) with a score (time,) far above the others', and the high ones around them."""
     middle, high = np.quantile(scores[usable], (0.5, HIGH))
-    limit = middle + LIMIT * (high - middle)
-    marked = np.zeros(len(scores), bool)
-    for step in np.flatnonzero((scores > limit) & usable):
-        marked[max(step - MARGIN, 0) : step + MARGIN + 1] = True
+    far, marked = LIMIT * (high - middle), np.zeros(len(scores), bool)
+    for start, stop in stretches((scores > middle + AROUND * far) & usable):
+        if scores[start:stop].max() > middle + far:
+            marked[max(start - MARGIN, 0) : stop + MARGIN] = True
     return marked & usable
 
 
-def _described(misfits: Floats, views: Sequence[View], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The variables with the highest misfits (time, view, variable), and what the worst of them is."""
+def _worst(misfits: Floats) -> tuple[list[int], int]:
+    """The variables with the highest misfits (time, view, variable), and the view that the worst of them violates."""
     own = misfits.mean(axis=(0, 1))
     worst = (-own).argsort(kind="stable")[:NAMED]
-    chosen = tuple(names[i] for i in worst if own[i] >= 0.5 * own[worst[0]])
-    return chosen, views[int(misfits[:, :, worst[0]].mean(axis=0).argmax())].reason
+    chosen = [int(i) for i in worst if own[i] >= 0.5 * own[worst[0]]]
+    return chosen, int(misfits[:, :, worst[0]].mean(axis=0).argmax())
 
 
 def stretches(marked: Flags) -> list[tuple[int, int]]:
     """The consecutive marked time steps as pairs (start, stop)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]])))
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+
+
+def merged(stretches: Sequence[Stretch]) -> tuple[Stretch, ...]:
+    """Stretches in time order; of those that touch, except what the user excluded, one described as the longest."""
+    found: list[Stretch] = []
+    for stretch in sorted(stretches):
+        if found and found[-1].variables and stretch.variables and stretch.start <= found[-1].stop:
+            last = found.pop()
+            longest = max(last, stretch, key=lambda one: one.stop - one.start)
+            stretch = longest._replace(start=last.start, stop=max(last.stop, stretch.stop))
+        found.append(stretch)
+    return tuple(found)
 
 
 def unusable(stretches: Sequence[Stretch], rows: int) -> Flags:
