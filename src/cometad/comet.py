@@ -17,6 +17,7 @@ from cometad.arrays import Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.prepare import Likely, Trends, fit_scaling
+from cometad.data.season import Season, check_season
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError, imported_for
@@ -28,7 +29,7 @@ from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, refusing, require, strategy
 from cometad.progress import show_progress
-from cometad.saving import Table, array, arrays, each, fact, parts, require_state, value
+from cometad.saving import Table, array, arrays, each, fact, part, parts, require_state, value
 from cometad.scoring.scores import StepScores, Tails, check_tails
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, signatures
 from cometad.series import Series
@@ -113,6 +114,12 @@ class Comet(Detector):
     trends
         Whether `fit` looks for variables that only grow or wander; their movement is scored instead of their readings.
         `trends_` says which.
+    season
+        What is usual at each time, and subtracted: "auto" looks for days and weeks where times are known, "1d" and "1w"
+        mean all variables, an integer is a number of readings, and "none" turns this off. `season_` has what was found.
+    timezone, holidays
+        Of the season: a time zone such as "Europe/Berlin", and a country whose public holidays are like Sundays, such
+        as "DE", "DE-BY" or "US-CA".
     adaptation
         What a stream or a batch learns from the readings it scores: `KeepFitted` or `FollowLevel`.
     scaler
@@ -136,6 +143,7 @@ class Comet(Detector):
         "level": array("level_", len(Level._fields), "variable", pack=np.stack, make=lambda own: Level(*own)),
         "bands": array("bands_", "view", "variable", unknown=True),
         "trends": value("trends_", arrays(gain=_EACH, usual=_EACH, far=_EACH), Trends, Trends.check_state),
+        "season": part("season_", lambda own: Season(np.zeros(0, np.int64), own.timezone, own.holidays)),
         "likely": value("likely_", arrays(center=_EACH, precision=2 * _EACH), Likely, Likely.check_state),
         "normal": signatures("normal_"),  # what `learn_normal` adds
     }
@@ -168,6 +176,9 @@ class Comet(Detector):
         smoothing: Sequence[int] = (4, 16, 64),
         trim: bool = True,
         trends: bool = True,
+        season: str | int = "auto",
+        timezone: str = "UTC",
+        holidays: str | None = None,
         adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
@@ -180,6 +191,9 @@ class Comet(Detector):
         self.smoothing = smoothing
         self.trim = trim
         self.trends = trends
+        self.season = season
+        self.timezone = timezone
+        self.holidays = holidays
         self.adaptation = adaptation
         self.scaler = scaler
         self.gaps = gaps
@@ -227,6 +241,9 @@ class Comet(Detector):
         if self.trends:
             self.trends_ = Trends.fit(series.values, series.imputed)
             series = replace(series, values=self.trends_(series.values, series.imputed))
+        learned = ~unusable(self.trimmed_, len(series))
+        self.season_, moved = Season.fit(self.season, self.timezone, self.holidays, series, learned)
+        series = replace(series, values=moved)
         scaled, usable, found = self._cross_fit(series)
         if self.trim:
             trimmed = find_misfits(found, self.views, series.names)
@@ -278,8 +295,11 @@ class Comet(Detector):
         """A function that explains events of one series, which is checked only once."""
         series = replace(self._checked(X), names=self.names_)
         views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
-        moved, scaled = self.trends_(series.values, series.imputed), self._scaled(series)
-        return ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_, series, moved, scaled)
+        moved, scaled = self._moved(series), self._scaled(series)
+        usually = None if self.season_ is None else self.season_.usually
+        return ViewsExplainer(
+            self.panel_, views, self.level_, self.bands_, self.scaling_, series, moved, scaled, usually
+        )
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.
@@ -349,6 +369,7 @@ class Comet(Detector):
             strategy("fit", "restore", "reason", "min_rows")("views", view)
         for name in ("trim", "trends"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
+        check_season(self.season, self.timezone, self.holidays)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1, MOST_SMOOTHED)

@@ -27,6 +27,7 @@ ADVICE = {
     "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
     "late": 'Send readings in time order, each once, or pass late="drop".',
     "no times": "Pass a frame with a column of dates.",
+    "season times": "Pass a frame with a column of dates, or to a stream at=SECONDS; or fit with season='none'.",
     "no period": "Fit on readings with times, or pass period=SECONDS to the budget.",
     "no dates": "Name another column with time_column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
@@ -51,13 +52,17 @@ ADVICE = {
     "lacking": "Pass the same variables as at fit, or choose a gap rule such as gaps=ForwardFill(limit=5) to treat "
     "them as missing.",
     "refuse gaps": "Pass detector.with_gaps(RefuseGaps()), and only complete readings to the graph.",
+    "no season": "Fit one with season='none'.",
     "exportable threshold": "Pass detector.with_threshold(...) with a Budget, Quantile or Conformal.",
     "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
 }
 
 
 # Optional packages that our own modules import, and the extra of cometad that installs each.
-OPTIONAL = {"cometad_bench": "bench", "onnx": "onnx", "onnxruntime": "onnx", "sklearn": "baselines", "torch": "torch"}
+OPTIONAL = {
+    **{"cometad_bench": "bench", "holidays": "calendar", "onnx": "onnx", "onnxruntime": "onnx"},
+    **{"sklearn": "baselines", "torch": "torch"},
+}
 
 
 class CometadError(Exception):

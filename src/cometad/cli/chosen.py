@@ -15,7 +15,14 @@ from cometad.parameters import is_integer, parse
 if TYPE_CHECKING:
     from cometad.detector import Detector
 
-OWN_OPTIONS = ("seed", "device", "verbose", "views")  # not set with --set: they have flags of their own, or none
+TEMPORAL = {"season": "auto", "timezone": "UTC", "holidays": None}
+OWN_OPTIONS = (
+    "seed",
+    "device",
+    "verbose",
+    "views",
+    *TEMPORAL,
+)  # not set with --set: they have flags of their own, or none
 SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 
@@ -37,6 +44,16 @@ class DetectorOptions:
         "Whether comet looks for variables that only grow or wander, and scores their movement.",
         "--trends/--no-trends",
         default=True,
+    )
+    season: str = flag(
+        "What depends on the time, for comet: auto looks for it; 1d, 1w or a number of readings is for all variables; "
+        "none ignores the time.",
+        default="auto",
+        metavar="auto|1d|1w|none|READINGS",
+    )
+    timezone: str = flag("Local time of the season, such as Europe/Berlin.", default="UTC", metavar="ZONE")
+    holidays: str | None = flag(
+        "Country whose public holidays are like Sundays, such as DE, DE-BY or US-CA.", metavar="COUNTRY"
     )
     gaps: str = flag(
         "Gap rule for missing readings, in training and scoring: refuse, forward-fill:LIMIT, "
@@ -103,7 +120,10 @@ class DetectorOptions:
             "device": self.device,
             "views": None if self.views is None else _parse_views(self.views),
             **{name: None if getattr(self, name) else False for name in SWITCHES},
+            **{name: own for name, usual in TEMPORAL.items() if (own := getattr(self, name)) != usual},
         }
+        if self.season.isdecimal():
+            own["season"] = int(self.season)
         return {name: value for name, value in own.items() if value is not None}
 
 

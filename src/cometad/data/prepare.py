@@ -11,10 +11,10 @@ variables would make views that mix them blame the others.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -131,12 +131,7 @@ class Trends:
         >>> Trends(gain=np.array([0, 1, 1]), usual=np.zeros(3), far=np.zeros(3)).sentences(["flow", "id", "energy"])
         ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
         """
-        found = []
-        for kind, (one, several) in WORDS.items():
-            own = [names[i] for i, named in self.kinds.items() if named == kind]
-            if own:
-                found.append(f"{_listed(own)} {one if len(own) == 1 else several}")
-        return found
+        return sentences_of(self.kinds, WORDS, names)
 
     def __call__(self, values: Floats, imputed: Flags | None = None) -> Floats:
         """The movements (time, variable) of a whole series."""
@@ -215,6 +210,16 @@ def _strays(values: Floats) -> Flags:
         outside += ((quarter < others.min(axis=(0, 1))) | (quarter > others.max(axis=(0, 1)))).sum(axis=0)
     strays: Flags = outside > STRAYS * MEANS
     return strays
+
+
+def sentences_of(kinds: Mapping[int, Any], words: Mapping[Any, Sequence[str]], names: Sequence[str]) -> list[str]:
+    """What is special about variables, given the kind of each and its words for one variable and for several."""
+    found = []
+    for kind, (one, several) in words.items():
+        own = [names[i] for i, named in kinds.items() if named == kind]
+        if own:
+            found.append(f"{_listed(own)} {one if len(own) == 1 else several}")
+    return found
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Attribute the score of an event to variables, and name for each the view that shows it best."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,7 +42,8 @@ class Named(NamedTuple):
 class ViewsExplainer:
     """Explains scores of a series with the fitted state of a detector; see `Comet.explain`.
 
-    What is scored are the `scaled` ones of `moved`: the values, or for a variable with a trend its movements.
+    What is scored are the `scaled` ones of `moved`: the values, or for a variable with a trend its movements, less what
+    is usual at their times. `usually` says in words when a variable is as expected at a time.
     """
 
     panel: Panel
@@ -53,6 +54,7 @@ class ViewsExplainer:
     series: Series
     moved: Floats  # (time, variable)
     scaled: Floats32  # (time, variable)
+    usually: Callable[[int, int | None], str] | None = None
 
     def __call__(self, event: object, context: int = 32) -> Explanation:
         check_integer("context", context, 0)
@@ -68,7 +70,7 @@ class ViewsExplainer:
         named = [self._named(rises[:, i], i) for i in range(len(names))]
         expected = self._expected(self.scaled, begin, end, [one.expects for one in named])
         observed = measured(self.series, begin, end)
-        # What movements are measured from: 0 without a trend, NaN for a trend where it is imputed.
+        # What movements are measured from: 0 without trend and season, NaN with one where it is imputed.
         levels = values[begin:end] - self.moved[begin:end]
         normal = self.scaling.back(expected) + np.where(np.isnan(observed) & (levels != 0), np.nan, levels)
         own = self._own_rises(rises, start, stop)
@@ -169,7 +171,7 @@ class ViewsExplainer:
         observed: Floats,
         normal: Floats,
     ) -> Reason:
-        inside = slice(event.start - begin, event.stop - begin)
+        inside, voice = slice(event.start - begin, event.stop - begin), named.voice
         gaps = np.abs(observed[inside, i] / 2 - normal[inside, i] / 2)  # halves: the difference may overflow
         step = peak if np.isnan(gaps).all() else event.start + int(np.nanargmax(gaps))
         start = max(event.start, min(step - SHOWN // 2, event.stop - SHOWN))
@@ -179,4 +181,7 @@ class ViewsExplainer:
         if named.expects is not None:
             band = float(self._bands(i)[named.expects] * self.scaling.unit[i])
         seen, expected = observed[rows, i].copy(), normal[rows, i].copy()
-        return Reason(name, share, *named.voice, step, start, stop, seen, expected, band)
+        micros = self.series.micros
+        usually = "" if self.usually is None else self.usually(i, None if micros is None else int(micros[step]))
+        why = f"far from what is usual {usually}" if usually and voice.name == level.NAME else voice.reason
+        return Reason(name, share, voice.name, why, step, start, stop, seen, expected, band, usually=usually)
