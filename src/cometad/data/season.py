@@ -39,10 +39,6 @@ MARGIN, SURE, LEAST_SPREAD = 0.02, 2.5, 0.1
 LOOKED_AT = 26 * 7  # days, the last ones
 ROUNDING = 1e-9  # of the readings: deviations below it explain nothing
 
-WORDS = {
-    kind: [f"{verb} {when}: what is usual at that time is subtracted." for verb in ("repeats", "repeat")]
-    for kind, when in ((DAILY, "every day"), (WORKING, "on working days and on weekends"), (WEEKLY, "every week"))
-}
 WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
 
 
@@ -218,7 +214,13 @@ class Season(Saved):
 
     def sentences(self, names: Sequence[str]) -> list[str]:
         """Which variables have seasons, and what is scored of them."""
-        return sentences_of({int(i): int(self.kind[i]) for i in np.flatnonzero(self.kind)}, WORDS, names)
+        cycle = "every day" if self._length == DAY else f"every {self._length:,} readings"
+        whens = {DAILY: cycle, WORKING: "on working days and on weekends", WEEKLY: "every week"}
+        words = {
+            kind: [f"{verb} {when}: what is usual at that time is subtracted." for verb in ("repeats", "repeat")]
+            for kind, when in whens.items()
+        }
+        return sentences_of({int(i): int(self.kind[i]) for i in np.flatnonzero(self.kind)}, words, names)
 
     def check_state(self) -> None:
         fits = bool(np.isin(self.kind, (0, DAILY, WORKING, WEEKLY)).all()) and 2 <= self._length <= DAY
