@@ -52,7 +52,6 @@ ADVICE = {
     "lacking": "Pass the same variables as at fit, or choose a gap rule such as gaps=ForwardFill(limit=5) to treat "
     "them as missing.",
     "refuse gaps": "Pass detector.with_gaps(RefuseGaps()), and only complete readings to the graph.",
-    "no season": "Fit one with season='none'.",
     "exportable threshold": "Pass detector.with_threshold(...) with a Budget, Quantile or Conformal.",
     "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
 }

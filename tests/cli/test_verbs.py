@@ -129,7 +129,7 @@ def test_fit_says_which_variables_have_seasons_and_how_to_ignore_the_time():
     [
         ("--season 1y", "Unknown season '1y'. Choose from auto, 1d, 1w, none"),
         ("--season 1", "Unknown season 1."),
-        ("--season 1w", "more than half of the series"),
+        ("--season 1w", "at most half of the series"),
         ("--season 1d --drop time", "Name the time column with --time-column"),
         ("--timezone Mars", "Unknown time zone 'Mars'. Write it like UTC or Europe/Berlin."),
         ("--holidays XX", "Unknown country 'XX'. Write it like DE"),

@@ -253,7 +253,6 @@ FLAGS = {
     "lacking": "Pass the same variables as at fit, or pass a gap rule such as --gaps forward-fill:5 to treat them as "
     "missing.",
     "refuse gaps": "Pass --gaps refuse, and only complete readings to the graph.",
-    "no season": "Fit one with --season none.",
     "exportable threshold": "Pass --alerts 1/1000 or 3/day, or --threshold with budget, quantile or conformal.",
     "no gap rule": "Pass a gap rule such as --gaps forward-fill:5, or leave out --resample.",
 }

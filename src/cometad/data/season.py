@@ -143,12 +143,10 @@ class Season(Saved):
         steps, rows = length * (WEEKLY if weeks else 1) / period, (at[-1] - at[0] + period) / period
         if season == "auto" and not 2 <= steps <= rows / 2:
             return None, values
-        if steps < 2:
-            raise InputError(f"A season of {season} is shorter than two readings of this series. Choose a longer one.")
-        if steps > rows / 2:
+        if not 2 <= steps <= rows / 2:
             raise InputError(
-                f"A season of {season} has {steps:,.0f} readings, more than half of the series ({rows:,.0f}). Choose a "
-                "shorter one, or pass a longer series."
+                f"A season of {season} would have {steps:,.3g} of these {rows:,.0f} readings. Choose one of at least 2 "
+                "readings and at most half of the series."
             )
         slots = min(max(DAY // period, 1), HOURS) if isinstance(season, str) else min(length, MOST_SLOTS)
         unknown = ~learned[:, None] | (np.isnan(values) if series.imputed is None else series.imputed)
@@ -260,7 +258,7 @@ def _follow(
     kind, nodes, length, until = fixed
     recent, days, centers, sums, open = state
     _, slots, cycles = days.shape
-    seasonal = np.flatnonzero(kind)
+    seasonal, ordered = np.flatnonzero(kind), np.empty(cycles)
     for t in range(len(readings)):
         cycle = at[t] // length
         inside = (at[t] - cycle * length) * slots
@@ -281,7 +279,9 @@ def _follow(
                 other, place = (occurrence + step) // slots, (occurrence + step) % slots
                 own, today = other % cycles if other < until else -1, kinds[t, 1 + other - cycle]
                 for k in range(len(seasonal)):
-                    centers[1 + step, k] = _center(recent[k], days[k, place], place, own, today, kind[seasonal[k]])
+                    centers[1 + step, k] = _center(
+                        recent[k], days[k, place], place, own, today, kind[seasonal[k]], ordered
+                    )
         for k, i in enumerate(seasonal):
             if not (len(unknown) > 0 and unknown[t, i]):
                 sums[0, k] += min(max(readings[t, i], -LARGEST), LARGEST)
@@ -304,19 +304,25 @@ def _enter(recent: Floats, days: Array, centers: Floats, sums: Floats, open: Int
 
 
 @jit
-def _center(recent: Floats, days: Array, slot: int, own: int, today: int, kind: int) -> float:
+def _center(recent: Floats, days: Array, slot: int, own: int, today: int, kind: int, ordered: Floats) -> float:
     """The median of a slot over days of one kind; over all days, or all slots, if there are none.
 
     Without the `own` cycle.
     """
-    fits = (np.arange(len(days)) != own) & ~np.isnan(recent[slot])
-    alike = fits & (
-        (kind == DAILY) | (days == today) | ((kind == WORKING) & ((days >= SATURDAY) == (today >= SATURDAY)))
-    )
-    if alike.any():
-        return float(np.median(recent[slot][alike]))
-    if fits.any():
-        return float(np.median(recent[slot][fits]))
+    for alike in (True, False):
+        count = 0
+        for cycle in range(len(days)):
+            value, day = recent[slot, cycle], days[cycle]
+            fits = kind == DAILY or day == today or (kind == WORKING and (day >= SATURDAY) == (today >= SATURDAY))
+            if cycle != own and value == value and (fits or not alike):
+                place = count
+                while place > 0 and ordered[place - 1] > value:
+                    ordered[place] = ordered[place - 1]
+                    place -= 1
+                ordered[place] = value
+                count += 1
+        if count > 0:
+            return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
     return float(np.nanmedian(recent))
 
 

@@ -59,8 +59,8 @@ def exportable(detector: Detector) -> Comet:
         )
     if comet.season_ is not None:
         raise ParameterError(
-            "A detector with a season cannot be exported to ONNX, because the graph does not know the time.",
-            advice="no season",
+            "A detector with a season cannot be exported to ONNX, because the graph does not know the time. Fit one "
+            "with season none."
         )
     for view, fitted in zip(comet.views, comet.panel_.views, strict=True):
         if type(fitted) not in VIEW_GRAPHS:
