@@ -58,10 +58,8 @@ ADVICE = {
 
 
 # Optional packages that our own modules import, and the extra of cometad that installs each.
-OPTIONAL = {
-    **{"cometad_bench": "bench", "holidays": "calendar", "onnx": "onnx", "onnxruntime": "onnx"},
-    **{"sklearn": "baselines", "torch": "torch"},
-}
+OPTIONAL = {"cometad_bench": "bench", "holidays": "calendar", "onnx": "onnx", "onnxruntime": "onnx"}
+OPTIONAL |= {"sklearn": "baselines", "torch": "torch"}
 
 
 class CometadError(Exception):

@@ -98,8 +98,7 @@ class NaiveSeason:
         ]
         if alike or found:
             return median(alike or [each[0] for each in found.values()])
-        everything = [each[0] for own in self.recent.values() for each in own.values()]
-        return median(everything) if everything else math.nan
+        return self.usual
 
     def push(self, reading, at, known=True, imputed=False, until=-math.inf):
         cycle, slot, offset = self.place(at)
@@ -130,6 +129,7 @@ def naive_nodes(naive, ats):
 def naive_fit(naive, readings, ats, known):
     """Residuals of the training series, and the memory after it."""
     naive.nodes = naive_nodes(naive, ats)
+    naive.usual = median(reading for reading, is_known in zip(readings, known, strict=True) if is_known)
     first = naive.place(ats[0])[0]
     early = [k for k, at in enumerate(ats) if naive.place(at)[0] < first + naive.cycles]
     for k in early:
@@ -363,6 +363,12 @@ def test_excluded_and_imputed_readings_are_not_learned():
     assert np.abs(moved[24 * 10 :]).max() == 0
     assert moved[30, 0] == 900 - 6
     assert np.nanmax(found._recent) == 23
+    long = series_of(np.vstack([faulty, np.tile(values, (2, 1))]), np.arange(3 * len(values)) * HOUR)
+    learned = np.arange(3 * len(values)) >= 24 * 50  # more than what is remembered
+    _, moved = Season.fit("1d", "UTC", None, long, learned)
+    assert np.isfinite(moved).all()
+    assert np.abs(moved[24 * 51 :]).max() == 0
+    assert np.abs(moved[24 * 50 :]).max() <= 12  # from the median, as long as nothing else is known
 
 
 def test_the_state_has_the_same_size_for_ever():

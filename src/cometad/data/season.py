@@ -101,6 +101,7 @@ class Season(Saved):
         "whole": integers("_length", "_seen"),
         "kind": array("kind", "variable", dtype=np.int64),
         "nodes": array("_nodes", "slot"),
+        "usual": array("_usual", "seasonal"),
         "recent": array("_recent", "seasonal", "slot", "cycle", unknown=True),
         "days": array("_days", "seasonal", "slot", "cycle", dtype=np.int8),
         "centers": array("_centers", 3, "seasonal", unknown=True),
@@ -117,6 +118,7 @@ class Season(Saved):
         seasonal, cycles = int((kind > 0).sum()), min(CYCLES, HOURS * CYCLES // slots)
         self._recent = np.full((seasonal, slots, cycles), np.nan)  # means of the last occurrences
         self._days = np.zeros(self._recent.shape, np.int8)  # their weekdays
+        self._usual = np.zeros(seasonal)  # the median in training, for a slot without any
         self._centers = np.full((3, seasonal), np.nan)  # of the slot before, the open one and the next, if needed
         self._sums = np.zeros((2, seasonal))  # of the readings of the open occurrence, and how many they are
         self._open = np.array([NEVER, 0])  # its number and weekday
@@ -166,6 +168,7 @@ class Season(Saved):
         place = at % length * slots // length
         inside = (at % length * slots - place * length) / length
         self._nodes = np.bincount(place, inside, slots) / np.maximum(np.bincount(place, minlength=slots), 1)
+        self._usual = np.array([np.median(moved[~unknown[:, i], i]) for i in np.flatnonzero(self.kind)])
         # First comes what the first cycles are compared with, as if it had been before.
         end = int(at[0] // length) + self._days.shape[2]
         early = slice(0, int(np.searchsorted(at, end * length)))
@@ -239,7 +242,7 @@ class Season(Saved):
         return np.array(at, np.int64), np.array(kinds, np.int64).reshape(-1, 3)
 
     def _run(self, moved: Floats, at: Integers, kinds: Integers, unknown: Flags, imputed: Flags, until: int) -> None:
-        fixed = (self.kind, self._nodes, self._length, until)
+        fixed = (self.kind, self._nodes, self._usual, self._length, until)
         _follow(moved, at, kinds, unknown, imputed, fixed, self._state)
 
     @property
@@ -255,7 +258,7 @@ def _follow(
 
     The centers of cycles before `until` leave out what the memory has of the cycle itself.
     """
-    kind, nodes, length, until = fixed
+    kind, nodes, usual, length, until = fixed
     recent, days, centers, sums, open = state
     _, slots, cycles = days.shape
     seasonal, ordered = np.flatnonzero(kind), np.empty(cycles)
@@ -280,7 +283,7 @@ def _follow(
                 own, today = other % cycles if other < until else -1, kinds[t, 1 + other - cycle]
                 for k in range(len(seasonal)):
                     centers[1 + step, k] = _center(
-                        recent[k], days[k, place], place, own, today, kind[seasonal[k]], ordered
+                        recent[k, place], days[k, place], own, today, kind[seasonal[k]], usual[k], ordered
                     )
         for k, i in enumerate(seasonal):
             if not (len(unknown) > 0 and unknown[t, i]):
@@ -304,15 +307,12 @@ def _enter(recent: Floats, days: Array, centers: Floats, sums: Floats, open: Int
 
 
 @jit
-def _center(recent: Floats, days: Array, slot: int, own: int, today: int, kind: int, ordered: Floats) -> float:
-    """The median of a slot over days of one kind; over all days, or all slots, if there are none.
-
-    Without the `own` cycle.
-    """
+def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual: float, ordered: Floats) -> float:
+    """The median of a slot over days of one kind, or over all days if there are none; without the `own` cycle."""
     for alike in (True, False):
         count = 0
         for cycle in range(len(days)):
-            value, day = recent[slot, cycle], days[cycle]
+            value, day = recent[cycle], days[cycle]
             fits = kind == DAILY or day == today or (kind == WORKING and (day >= SATURDAY) == (today >= SATURDAY))
             if cycle != own and value == value and (fits or not alike):
                 place = count
@@ -323,7 +323,7 @@ def _center(recent: Floats, days: Array, slot: int, own: int, today: int, kind: 
                 count += 1
         if count > 0:
             return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
-    return float(np.nanmedian(recent))
+    return usual
 
 
 # -- which season ------------------------------------------------------------------------------------------------------
