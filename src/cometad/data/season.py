@@ -331,35 +331,24 @@ def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual:
 
 def _best_kinds(values: Floats, unknown: Flags, occurrences: Integers, holidays: str | None, slots: int) -> Integers:
     """The coarsest kinds of days (variable,) that explain held-out readings (time, variable); 0 for none."""
-    means, known, first = _means(values, unknown, occurrences, slots)
+    first = max(int(occurrences.min()) // slots, int(occurrences.max()) // slots + 1 - LOOKED_AT)  # day
+    late = occurrences >= first * slots
+    place, unknown = occurrences[late] - first * slots, unknown[late]
+    total, count = np.zeros((2, (int(place.max()) // slots + 1) * slots, values.shape[1]))
+    np.add.at(total, place, np.where(unknown, 0.0, np.clip(values[late], -LARGEST, LARGEST)))
+    np.add.at(count, place, ~unknown)
+    means = (total / np.maximum(count, 1)).reshape(-1, slots, values.shape[1])
+    known = (count > 0).reshape(means.shape)
     weekdays = np.array([_kinds(holidays, first + day)[1] for day in range(len(means))])
     groups = {0: None, DAILY: 0 * weekdays, WORKING: weekdays >= SATURDAY, WEEKLY: weekdays}
     best = np.zeros(values.shape[1], np.int64)
-    for span, candidates in ((1, (DAILY,)), (WEEKLY, (WORKING, WEEKLY))):
-        if len(means) < 2 * span:
-            break
-        apart = _apart(means, known, span)
-        left = {kind: _left(apart, groups[kind]) * known for kind in (0, DAILY, *candidates)}
-        for kind in candidates:
-            coarser = left[0]
-            for chosen, own in left.items():
-                coarser = np.where(best == chosen, own, coarser)
+    for kind, span in ((DAILY, 1), (WORKING, WEEKLY), (WEEKLY, WEEKLY)):
+        if len(means) >= 2 * span:
+            apart = _apart(means, known, span)
+            left = {other: _left(apart, group) * known for other, group in groups.items()}
+            coarser = np.select([best == other for other in left], list(left.values()))
             best[_explains(coarser, left[kind], span)] = kind
     return best
-
-
-def _means(values: Floats, unknown: Flags, occurrences: Integers, slots: int) -> tuple[Floats, Flags, int]:
-    """The means of the last days' slots (day, slot, variable), which are known, and the number of the first day."""
-    first = max(int(occurrences.min()) // slots, int(occurrences.max()) // slots + 1 - LOOKED_AT)
-    late = occurrences >= first * slots
-    values, unknown, occurrences = values[late], unknown[late], occurrences[late] - first * slots
-    begins = np.flatnonzero(np.diff(occurrences, prepend=-1))
-    total = np.add.reduceat(np.where(unknown, 0.0, np.clip(values, -LARGEST, LARGEST)), begins)
-    count = np.add.reduceat(~unknown, begins, dtype=np.int64)
-    means, counts = np.zeros((2, (int(occurrences.max()) // slots + 1) * slots, values.shape[1]))
-    means[occurrences[begins]], counts[occurrences[begins]] = total / np.maximum(count, 1), count
-    shape = (-1, slots, values.shape[1])
-    return means.reshape(shape), counts.reshape(shape) > 0, first
 
 
 def _apart(means: Floats, known: Flags, days: int) -> Floats:
