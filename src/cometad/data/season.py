@@ -35,7 +35,7 @@ SAME = 1e-9  # of a slot: readings this close are at the same time
 # A season is found if it explains held-out readings better than a coarser one. The share of the absolute deviations
 # that it explains, as a mean over days or weeks, must be above MARGIN + SURE * (its standard error); the spread of a
 # few of them may be low by chance, so it counts as at least LEAST_SPREAD.
-MARGIN, SURE, LEAST_SPREAD = 0.02, 2.5, 0.1
+MARGIN, SURE, LEAST_SPREAD = 0.02, 2.5, 0.13
 LOOKED_AT = 26 * 7  # days, the last ones
 ROUNDING = 1e-9  # of the readings: deviations below it explain nothing
 
