@@ -17,8 +17,9 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
-from cometad.data.kinds import DECLARED, certain_kinds
+from cometad.data.kinds import DECLARED, STATE, certain_kinds
 from cometad.data.prepare import STEADY, Likely, Trends, fit_scaling
+from cometad.data.season import Season, check_season
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError, imported_for
@@ -30,7 +31,7 @@ from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, refusing, require, strategy
 from cometad.progress import show_progress
-from cometad.saving import Table, array, arrays, counted, each, fact, parts, require_state, value
+from cometad.saving import Table, array, arrays, counted, each, fact, part, parts, require_state, value
 from cometad.scoring.scores import StepScores, Tails, check_tails, usual_pooling
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, signatures
 from cometad.series import Series
@@ -124,6 +125,12 @@ class Comet(Detector):
     kinds
         The kinds of variables that you know: {"energy": "counter", "valve": "state", "flow": "sensor"}; the readings of
         a sensor are scored as they are.
+    season
+        What is usual at each time, and subtracted: "auto" looks for days and weeks where times are known, "1d" and "1w"
+        mean all variables, an integer is a number of readings, and "none" turns this off. `season_` has what was found.
+    timezone, holidays
+        Of the season: a time zone such as "Europe/Berlin", and a country whose public holidays are like Sundays, such
+        as "DE", "DE-BY" or "US-CA".
     adaptation
         What a stream or a batch learns from the readings it scores: `KeepFitted` or `FollowLevel`.
     scaler
@@ -149,6 +156,7 @@ class Comet(Detector):
         "trends": value(
             "trends_", {**arrays(gain=_EACH, usual=_EACH, far=_EACH), "known": _KNOWN}, Trends, Trends.check_state
         ),
+        "season": part("season_", lambda own: Season(np.zeros(0, np.int64), own.timezone, own.holidays)),
         "likely": value("likely_", arrays(center=_EACH, precision=2 * _EACH), Likely, Likely.check_state),
         "normal": signatures("normal_"),  # what `learn_normal` adds
     }
@@ -184,6 +192,9 @@ class Comet(Detector):
         trim: bool = True,
         trends: bool = True,
         kinds: Mapping[str, str] | None = None,
+        season: str | int = "auto",
+        timezone: str = "UTC",
+        holidays: str | None = None,
         adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
@@ -197,6 +208,9 @@ class Comet(Detector):
         self.trim = trim
         self.trends = trends
         self.kinds = kinds
+        self.season = season
+        self.timezone = timezone
+        self.holidays = holidays
         self.adaptation = adaptation
         self.scaler = scaler
         self.gaps = gaps
@@ -244,6 +258,9 @@ class Comet(Detector):
         series = self._filled(series)
         self.trends_ = Trends.fit(series.values, series.imputed, kinds)
         series = replace(series, values=self.trends_(series.values, series.imputed))
+        learned = ~unusable(self.trimmed_, len(series))
+        self.season_, moved = Season.fit(self.season, self.timezone, self.holidays, series, learned)
+        series = replace(series, values=moved)
         scaled, usable, found = self._cross_fit(series)
         most = min(MOST * usable.sum(), usable.sum() - self._least_training_rows())
         for _ in range(ROUNDS if self.trim else 0):
@@ -301,9 +318,12 @@ class Comet(Detector):
         views = tuple(
             Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.kept_
         )
-        moved = np.where(self.trends_.gain > 0, self.trends_(series.values, series.imputed), series.values)
+        moved = self._moved(series)
+        states = [i for i, kind in self.trends_.kinds.items() if kind == STATE]
+        moved[:, states] = series.values[:, states]
+        usually = None if self.season_ is None else self.season_.usually
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
-        return ViewsExplainer(*fitted, series, moved, self._scaled(series))
+        return ViewsExplainer(*fitted, series, moved, self._scaled(series), usually)
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.
@@ -375,6 +395,7 @@ class Comet(Detector):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         known = self.kinds is None or (isinstance(self.kinds, dict) and set(self.kinds.values()) <= set(DECLARED))
         require(known, "kinds", f"None or a dict from variables to {', '.join(DECLARED)}", self.kinds)
+        check_season(self.season, self.timezone, self.holidays)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1, MOST_SMOOTHED)

@@ -304,8 +304,13 @@ class Detector(SavedDetector):
         return scaled
 
     def _scaled(self, series: Series) -> Floats32:
-        """What is scored: the movements of a series, scaled."""
-        return self.substituted(self.scaling_(self.trends_(series.values, series.imputed)), series.doubtful)
+        """What is scored, scaled."""
+        return self.substituted(self.scaling_(self._moved(series)), series.doubtful)
+
+    def _moved(self, series: Series) -> Floats:
+        """What is scored of a series: the readings, or their movements, less what is usual at their times."""
+        moved = self.trends_(series.values, series.imputed)
+        return moved if self.season_ is None else self.season_(series, moved)
 
     # -- what a detector adds ---------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ ADVICE = {
     "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
     "late": 'Send readings in time order, each once, or pass late="drop".',
     "no times": "Pass a frame with a column of dates.",
+    "season times": "Pass a frame with a column of dates, or to a stream at=SECONDS; or fit with season='none'.",
     "no period": "Fit on readings with times, or pass period=SECONDS to the budget.",
     "no dates": "Name another column with time_column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
@@ -57,7 +58,8 @@ ADVICE = {
 
 
 # Optional packages that our own modules import, and the extra of cometad that installs each.
-OPTIONAL = {"cometad_bench": "bench", "onnx": "onnx", "onnxruntime": "onnx", "sklearn": "baselines", "torch": "torch"}
+OPTIONAL = {"cometad_bench": "bench", "holidays": "calendar", "onnx": "onnx", "onnxruntime": "onnx"}
+OPTIONAL |= {"sklearn": "baselines", "torch": "torch"}
 
 
 class CometadError(Exception):

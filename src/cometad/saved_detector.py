@@ -17,6 +17,7 @@ from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes
 from cometad.data.gaps import Gaps
 from cometad.data.prepare import Scaling, Trends
 from cometad.data.quality import QUANTILES, Statistics
+from cometad.data.season import Season
 from cometad.errors import NotFittedError, ParameterError
 from cometad.parameters import Parameters
 from cometad.parameters import device as check_device
@@ -62,6 +63,7 @@ class SavedDetector(Parameters, ABC):
     n_features_in_: int
     statistics_: Statistics
     trends_: Trends  # what is scored of each variable
+    season_: Season | None = None  # what is usual at each time, and subtracted after the trends
     scaling_: Scaling
     decision_scores_: Floats  # (time,)  ranking scores of the training series
     alert_scores_: Floats  # (time,)  alert scores of the training series, for the threshold

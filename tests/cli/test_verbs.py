@@ -102,6 +102,44 @@ def test_the_options_of_comet_are_its_parameters():
     assert Comet.load("other.comet").get_params() == expected.get_params()
 
 
+def test_fit_says_which_variables_have_seasons_and_how_to_ignore_the_time():
+    hours = np.arange(24 * 14)
+    times = [datetime(2024, 3, 1) + timedelta(hours=int(hour)) for hour in hours]
+    load = 9 * np.sin(hours * np.pi / 12) + np.random.default_rng(0).normal(size=len(hours))
+    pl.DataFrame({"time": times, "load": load}).write_csv("load.csv")
+    _, _, stderr = done("fit load.csv -o load.comet --timezone Europe/Berlin --holidays DE-BY")
+    assert (
+        "cometad: 'load' repeats every day: what is usual at that time is subtracted. To ignore the time, pass "
+        "--season none." in stderr
+    )
+    detector = Comet.load("load.comet")
+    assert (detector.season, detector.timezone, detector.holidays) == ("auto", "Europe/Berlin", "DE-BY")
+    streamed = done("stream load.comet", stdin=Path("load.csv").read_text()).lines
+    done("score load.comet load.csv -o load_scores.csv")
+    assert [line["alert_score"] for line in streamed[:9]] == pl.read_csv("load_scores.csv")["alert_score"].to_list()[:9]
+    timeless = "\n".join(["load", *map(str, load)])
+    refused("every reading needs a time. Name the time column", "stream load.comet", stdin=timeless)
+    assert "repeats" not in done("fit load.csv -o load.comet --force --season none").err
+    done("fit load.csv -o load.comet --force --season 24")
+    assert Comet.load("load.comet").season == 24
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--season 1y", "Unknown season '1y'. Choose from auto, 1d, 1w, none"),
+        ("--season 1", "Unknown season 1."),
+        ("--season 1w", "at most half of the series"),
+        ("--season 1d --drop time", "Name the time column with --time-column"),
+        ("--timezone Mars", "Unknown time zone 'Mars'. Write it like UTC or Europe/Berlin."),
+        ("--holidays XX", "Unknown country 'XX'. Write it like DE"),
+        ("--season 1d --detector knn", "--season is an option of comet, not of knn. Leave it out."),
+    ],
+)
+def test_a_season_that_cannot_be_is_refused_with_what_to_write_instead(options, words):
+    refused(words, f"fit normal.csv -o refused.comet {options}")
+
+
 def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings():
     table = pl.read_csv("normal.csv").with_row_index("pieces")
     table.write_csv("counted.csv")

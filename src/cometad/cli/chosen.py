@@ -15,8 +15,9 @@ from cometad.parameters import is_integer, parse
 if TYPE_CHECKING:
     from cometad.detector import Detector
 
-OWN_OPTIONS = ("seed", "device", "verbose", "views", "kinds")  # not set with --set: they have flags, or none
 EXAMPLES = {"pooling": 8}  # of parameters whose default depends on the series
+TEMPORAL = {"season": "auto", "timezone": "UTC", "holidays": None}
+OWN_OPTIONS = ("seed", "device", "verbose", "views", "kinds", *TEMPORAL)  # not set with --set: they have flags, or none
 SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 
@@ -41,6 +42,16 @@ class DetectorOptions:
     )
     counter: list[str] | None = flag("Variable that counts: score its increments; repeatable.", metavar="NAME")
     state: list[str] | None = flag("Variable that holds one of a few values; repeatable.", metavar="NAME")
+    season: str = flag(
+        "What depends on the time, for comet: auto looks for it; 1d, 1w or a number of readings is for all variables; "
+        "none ignores the time.",
+        default="auto",
+        metavar="auto|1d|1w|none|READINGS",
+    )
+    timezone: str = flag("Local time of the season, such as Europe/Berlin.", default="UTC", metavar="ZONE")
+    holidays: str | None = flag(
+        "Country whose public holidays are like Sundays, such as DE, DE-BY or US-CA.", metavar="COUNTRY"
+    )
     gaps: str = flag(
         "Gap rule for missing readings, in training and scoring: refuse, forward-fill:LIMIT, "
         "interpolate:LIMIT or score-measured.",
@@ -110,7 +121,10 @@ class DetectorOptions:
             "views": None if self.views is None else _parse_views(self.views),
             "kinds": dict.fromkeys(self.counter or (), "counter") | dict.fromkeys(self.state or (), "state") or None,
             **{name: None if getattr(self, name) else False for name in SWITCHES},
+            **{name: own for name, usual in TEMPORAL.items() if (own := getattr(self, name)) != usual},
         }
+        if self.season.isdecimal():
+            own["season"] = int(self.season)
         return {name: value for name, value in own.items() if value is not None}
 
 

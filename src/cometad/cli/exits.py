@@ -229,6 +229,7 @@ FLAGS = {
     "too many gaps": "Leave it out with --drop {name}, raise the limit in --gaps or pass more readings.",
     "late": "Send readings in time order, each once, or pass --late drop.",
     "no times": "Name the time column with --time-column.",
+    "season times": "Name the time column with --time-column, or fit with --season none.",
     "no period": "Fit on readings with times; name their column with --time-column if need be.",
     "no dates": "Name another column with --time-column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or pass --drop {name} to count time steps instead.",

@@ -189,6 +189,11 @@ class GapRun(Saved):
         self._open = np.zeros(len(self._center), np.int64)  # missing cells returned since
         self._waiting = np.empty((0, len(self._center)))
 
+    @property
+    def waits(self) -> int:
+        """Number of readings that wait for later ones."""
+        return len(self._waiting)
+
     def push(self, values: Floats) -> Filled:
         """Add readings (time, variable), NaN where missing; returns all that are settled now."""
         if not len(self._waiting) and len(values) and not np.isnan(values).any():  # the usual case

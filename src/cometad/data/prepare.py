@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -148,13 +148,7 @@ class Trends:
         >>> Trends(gain=np.array([0, 1, 1]), usual=np.zeros(3), far=np.zeros(3)).sentences(["flow", "id", "energy"])
         ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
         """
-        found = []
-        for kind, words in WORDS.items():
-            own = [names[i] for i, named in self.kinds.items() if named == kind]
-            if own:
-                said = words.format(**{name: forms[len(own) > 1] for name, forms in FORMS.items()})
-                found.append(f"{_listed(own)} {said}")
-        return found
+        return sentences_of(self.kinds, WORDS, names)
 
     def __call__(self, values: Floats, imputed: Flags | None = None) -> Floats:
         """The movements (time, variable) of a whole series."""
@@ -218,6 +212,17 @@ def _follow(readings: Floats, imputed: Flags, rules: Floats, level: Floats, away
                 else:
                     level[i] += gain[i] * (usual[i] + math.copysign(far[i], moved - usual[i]))
                     away[i] += 1
+
+
+def sentences_of(kinds: Mapping[int, Any], words: Mapping[Any, str], names: Sequence[str]) -> list[str]:
+    """What is special about variables, given the kind of each and its words, with places for the `FORMS`."""
+    found = []
+    for kind, template in words.items():
+        own = [names[i] for i, named in kinds.items() if named == kind]
+        if own:
+            said = template.format(**{name: forms[len(own) > 1] for name, forms in FORMS.items()})
+            found.append(f"{_listed(own)} {said}")
+    return found
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Attribute the score of an event to variables, and name for each the view that shows it best."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -58,7 +58,8 @@ class Named(NamedTuple):
 class ViewsExplainer:
     """Explains scores of a series with the fitted state of a detector; see `Comet.explain`.
 
-    What is scored are the `scaled` ones of `moved`: the values, or for a variable with a trend its movements.
+    What is scored are the `scaled` ones of `moved`: the values, or for a variable with a trend its movements, less what
+    is usual at their times. `usually` says in words when a variable is as expected at a time.
     """
 
     panel: Panel
@@ -70,6 +71,7 @@ class ViewsExplainer:
     series: Series
     moved: Floats  # (time, variable)
     scaled: Floats32  # (time, variable)
+    usually: Callable[[int, int | None], str] | None = None
 
     def __call__(self, event: object, context: int = 32) -> Explanation:
         check_integer("context", context, 0)
@@ -236,4 +238,9 @@ class ViewsExplainer:
         if named.expects is not None:
             band = float(self._bands(i)[named.expects] * self.scaling.unit[i])
         seen, expected = observed[rows, i].copy(), normal[rows, i].copy()
-        return Reason(name, share, *named.voice[:2], step, start, stop, seen, expected, band)
+        micros = self.series.micros
+        usually = "" if self.usually is None else self.usually(i, None if micros is None else int(micros[step]))
+        view, why, _ = named.voice
+        if usually and view == level.NAME:
+            why = f"far from what is usual {usually}"
+        return Reason(name, share, view, why, step, start, stop, seen, expected, band, usually=usually)

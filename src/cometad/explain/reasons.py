@@ -49,6 +49,7 @@ class Reason:
     scale: int | None = None  # of the network: patch size of the scale that contributes most
     code: int | None = None  # the nearest code that training activated; `expected` is that code, decoded
     frequency: float | None = None  # share of the training patches of this scale that took this code
+    usually: str = ""  # when it is expected, if the variable has a season: "on Sundays at this hour"
 
     def sentence(self, when: str = "") -> str:
         """What is unusual, what it read, at a time in words if given, and what was expected."""
@@ -61,7 +62,8 @@ class Reason:
             return f"{why}: it read {read:.4g}{when}."
         unit = self.band or abs(read - expected)
         band = "" if self.band is None else f" ± {rounded(self.band, unit)}"
-        return f"{why}: it read {rounded(read, unit)}{when}, expected {rounded(expected, unit)}{band}."
+        usually = f" {self.usually}" if self.usually else ""
+        return f"{why}: it read {rounded(read, unit)}{when}, expected {rounded(expected, unit)}{band}{usually}."
 
 
 def rounded(value: float, unit: float) -> str:

@@ -57,6 +57,11 @@ def exportable(detector: Detector) -> Comet:
             f"A detector with the adaptation {comet.adaptation!r} cannot be exported to ONNX, because the graph cannot "
             "learn. Fit one with adaptation=KeepFitted()."
         )
+    if comet.season_ is not None:
+        raise ParameterError(
+            "A detector with a season cannot be exported to ONNX, because the graph does not know the time. Fit one "
+            "with season none."
+        )
     for view, fitted in zip(comet.kept_, comet.views_, strict=True):
         if type(fitted) not in VIEW_GRAPHS:
             raise ParameterError(

@@ -104,5 +104,6 @@ def pooled(detector: Detector, series: Series, donations: Sequence[Donation]) ->
     parameters = detector.get_params(deep=False)  # a copy: in one process, several entities share a task's detector
     if donations:
         series = pooled_series(series, donations)
-        parameters |= {"trim": False} if "trim" in parameters else {}
+        unfit = {"trim": False, "season": "none"}  # borrowed readings are of another day
+        parameters |= {name: value for name, value in unfit.items() if name in parameters}
     return type(detector)(**parameters).fit(series)

@@ -298,12 +298,13 @@ class Session:
         ([0.0, 1.0, 2.0], 3)
         """
         if type(self.gate) is Ordered:
-            return [self._score_many(values, times)] if len(values) else []
+            return [self._score_many(values, times, times)] if len(values) else []
         rows = zip(values.tolist(), times, strict=True)
         admitted = [passed for row, time in rows for passed in self.gate.admit(Reading(0, row, time))]
         if not admitted:
             return []
-        return [self._score_many(np.array([one.values for one in admitted]), [one.time for one in admitted])]
+        values, ats = np.array([one.values for one in admitted]), [one.at for one in admitted]
+        return [self._score_many(values, [one.time for one in admitted], ats)]
 
     def verdict(self, event: int, called: Called | None) -> Verdict | None:
         """Call the event with this number "normal" or a "fault"; None withdraws that. See `Stream.verdict`."""
@@ -336,8 +337,12 @@ class Session:
         arrays = {"stream": np.frombuffer(self._stream.snapshot(), np.uint8)}
         return to_bytes(Checkpoint(KIND, facts, arrays | saved_state(self.gate, self.gate.saved_arrays)))
 
-    def _score_many(self, values: Floats, times: Sequence[Time]) -> Timed:
-        scored = self._stream.update(values[0]) if len(values) == 1 else self._stream.update_many(values)
+    def _score_many(self, values: Floats, times: Sequence[Time], ats: Sequence[Any]) -> Timed:
+        at = None if self.detector.season_ is None else ats  # only a season needs it: who asks knows when events were
+        if len(values) == 1:
+            scored = self._stream.update(values[0], None if at is None else at[0])
+        else:
+            scored = self._stream.update_many(values, at)
         self._times.extend(times)
         return Timed(scored, [self._times.popleft() for _ in range(len(scored))])
 

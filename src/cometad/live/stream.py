@@ -122,6 +122,7 @@ ARRAYS: Table = {
     "judge": part("_judge"),
     "waiting_times": array("_waiting", "waiting", dtype=np.int64, optional=True),
     "trends": part("_trends"),
+    "season": part("_season"),
     "filling": part("_filling"),
     "events": part("_verdicts"),
 }
@@ -158,6 +159,8 @@ class Stream:
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         trends = self._detector.trends_
         self._trends = TrendRun(trends) if trends.any else None
+        season = self._detector.season_
+        self._season = None if season is None else season.started()
         self._order = Order(self._late)
         self._warned = False  # about columns that are missing
         self._seen = 0
@@ -223,10 +226,12 @@ class Stream:
         times = None if at is None else np.array([round(at * 1e6)])
         values = self._plain(reading)
         if values is not None:
+            if self._season is not None:
+                self._season.require_times(times is not None)
             self._seen += 1
             if times is not None or len(self._waiting):
                 self._wait(1, times)
-            return self._scored(self._push(values[None]))
+            return self._scored(self._push(values[None], times))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
         if isinstance(reading, list):
@@ -262,9 +267,13 @@ class Stream:
             values = values.astype(np.float64)
         return values if values.shape == self._shape and all_exact(values) else None
 
-    def update_many(self, readings: object) -> Scored:
-        """Add readings, an array (time, variable) or a frame; returns the scores that become final."""
-        return self._update_many(readings)
+    def update_many(self, readings: object, at: Sequence[float | None] | None = None) -> Scored:
+        """Add readings, an array (time, variable) or a frame; returns the scores that become final.
+
+        `at` has the times of an array's readings, in seconds since 1970.
+        """
+        known = at is not None and None not in at
+        return self._update_many(readings, np.round(np.array(at) * 1e6).astype(np.int64) if known else None)
 
     def _update_many(self, readings: object, times: Integers | None = None) -> Scored:
         if self._finished:
@@ -276,13 +285,16 @@ class Stream:
         if self._filling is not None and self._named:
             series = self._complete(series)
         check_like(series, self._names, self._named, type(self._detector).__name__)
+        if self._season is not None and len(series):
+            self._season.require_times(series.times is not None or times is not None)
         if series.times is not None:
             self._order.dropped += len(arrived) - len(series)
             if len(series):
                 self._order.last = series.times[-1].astype("datetime64[ns]")
+        times = series.micros if times is None else times
         self._seen += len(series)
-        self._wait(len(series), series.micros if times is None else times)
-        return self._scored(self._push(series.values))
+        self._wait(len(series), times)
+        return self._scored(self._push(series.values, times))
 
     def _wait(self, count: int, times: Integers | None) -> None:
         """Remember the times of readings until they have alert scores; nothing as long as there are none."""
@@ -291,17 +303,23 @@ class Stream:
             earlier = np.full(self._seen - self._given - count - len(self._waiting), UNKNOWN)
             self._waiting = np.concatenate([earlier, self._waiting, known])
 
-    def _push(self, values: Floats) -> Iterable[Scores]:
+    def _push(self, values: Floats, times: Integers | None) -> Iterable[Scores]:
         if self._filling is None:
-            return self._run.push(self._scaling(values if self._trends is None else self._trends.push(values)))
+            return self._run.push(self._scaling(self._moved(values, times, None)))
         filled = self._filling.push(values)
         return self._push_filled(filled)
 
     def _push_filled(self, filled: Filled) -> Iterable[Scores]:
         imputed = filled.imputed if filled.imputed.any() else None
-        moved = filled.values if self._trends is None else self._trends.push(filled.values, imputed)
-        scaled = self._scaling(moved)
+        stop = self._seen - self._given - (0 if self._filling is None else self._filling.waits)
+        times = self._waiting[max(stop - len(filled.values), 0) : stop]
+        scaled = self._scaling(self._moved(filled.values, times, imputed))
         return self._run.push(self._detector.substituted(scaled, filled.doubtful), imputed)
+
+    def _moved(self, values: Floats, times: Integers | None, imputed: Flags | None) -> Floats:
+        """What is scored of complete readings."""
+        moved = values if self._trends is None else self._trends.push(values, imputed)
+        return moved if self._season is None else self._season.push(moved, times, imputed)
 
     def _complete(self, series: Series) -> Series:
         """The series with all columns; missing ones are logged once."""

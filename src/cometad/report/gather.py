@@ -216,10 +216,12 @@ def _findings(detector: Detector, series: Series, warning: str | None) -> tuple[
     if not detector.named_:  # fitted on an array: use the names of this series
         statistics = replace(statistics, names=series.names)
     reduced = rule.reduced(detector.statistics_.period) if isinstance(rule, Budget) else None
+    season = [] if detector.season_ is None else detector.season_.sentences(statistics.names)
     found = [
         ("budget", reduced),
         ("promise", warning),
         *(("trend", sentence) for sentence in detector.trends_.sentences(statistics.names)),
+        *(("season", sentence) for sentence in season),
         *(("left out", sentence) for sentence in trimmed(detector)),
         *((finding.kind, finding.sentence) for finding in findings(series, statistics, detector.trends_.trending)),
     ]

@@ -12,6 +12,7 @@ from cometad.data.text import Reading
 from cometad.errors import CometadError
 from cometad.explain.reasons import Explanation, Reason
 from cometad.live.session import Grid
+from cometad.series import Series
 from cometad.serve.events import change_event
 from cometad.serve.live_stream import LiveStream, resampling_of
 from cometad.serve.models import Explained, VariableReason, Variables
@@ -76,7 +77,10 @@ def _explained(
     if inside[1] <= inside[0]:
         return None
     try:
-        explanation = stream.detector.explain(rows.cells, inside, context=around)
+        micros = None if stream.detector.season_ is None else np.round(rows.ats * 1e6).astype(np.int64)
+        times, first = None if micros is None else micros.astype("datetime64[us]"), rows.first - stream.row.first_step
+        series = Series(rows.cells, stream.detector.names_, times, False, first)
+        explanation = stream.detector.explain(series, inside, context=around)
     except CometadError:  # too few readings are left to look at
         return None
     shown = slice(explanation.begin, explanation.begin + len(explanation.observed))
