@@ -16,7 +16,7 @@ from cometad.views.view import SavedView, WindowView
 MOST, FEW = 64, 8  # columns of a block; fewer that belong together share one with others
 CLOSE = 0.3  # mean absolute correlation with a block, at least, of a column that belongs to it
 SAMPLE = 2_000  # rows, at most, for the correlations
-LEAST = 1e-9  # length of a column: a shorter one is a constant with rounding errors
+LEAST = 1e-9  # length of a column: what is shorter is a constant with rounding errors
 UNITS = 1_000_000  # of a correlation: in integers, copies of a column tie, whatever the order of additions
 
 
@@ -28,8 +28,7 @@ def blocks_of(rows: Floats) -> Integers:
     """
     known = rows[:: -(-len(rows) // SAMPLE)]
     known = known - known.mean(axis=0)
-    norms = np.sqrt((known**2).sum(axis=0))
-    known /= np.where(norms > LEAST, norms, np.inf)
+    known /= np.maximum(np.linalg.norm(known, axis=0), LEAST)
     near = np.abs(UNITS * (known.T @ known)).round().astype(np.int64)
     close_to_all, width = near.sum(axis=1), len(near)
     most = -(-width // -(-width // MOST))  # 65 columns that belong together are 33 and 32
@@ -43,10 +42,8 @@ def blocks_of(rows: Floats) -> Integers:
             close += near[i]
             close_to_all -= near[i]
             i = int(np.where(block < 0, close, -1).argmax())
-        if len(own) < FEW:
-            others = np.append(others, own)
-        else:
-            count += 1
+        count += len(own) >= FEW
+        others = others if len(own) >= FEW else np.append(others, own)
     for k, columns in enumerate(np.array_split(others, -(-len(others) // MOST) or 1)):
         block[columns] = count + k
     return block
