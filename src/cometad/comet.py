@@ -294,12 +294,13 @@ class Comet(Detector):
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
         """A function that explains events of one series, which is checked only once."""
         series = replace(self._checked(X), names=self.names_)
-        views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
+        views = tuple(
+            Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.views
+        )
         moved, scaled = self._moved(series), self._scaled(series)
         usually = None if self.season_ is None else self.season_.usually
-        return ViewsExplainer(
-            self.panel_, views, self.level_, self.bands_, self.scaling_, series, moved, scaled, usually
-        )
+        fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
+        return ViewsExplainer(*fitted, series, moved, scaled, usually)
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.

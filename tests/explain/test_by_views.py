@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.signal import lfilter
 
 import naive
 from cometad import Comet
@@ -250,11 +251,34 @@ def test_expectations_are_those_of_the_view_in_sensor_units():
     detector = Comet(views=(Forecast(),)).fit(plant(3000, seed=0))
     values, _, event = faulty(shift)
     explanation = detector.explain(values, event, context=5)
-    scaled = detector.scaling_(values).astype(np.float64)
-    expected = detector.panel_.views[0].expected(scaled, 0)[FAULT - 5 : FAULT + 65]
-    np.testing.assert_allclose(explanation.normal, detector.scaling_.back(expected))
+    scaled = detector.scaling_(values)
+    view, causes = detector.panel_.views[0], [explanation.names.index(one.variable) for one in explanation.causes]
+    for t in range(FAULT - 32, FAULT + 65):  # the readings of the causes belong to the fault, and some before it may
+        scaled[t, causes] = view.expected(scaled.astype(np.float64)[: t + 1], t)[0, causes]
+    expected = view.expected(scaled.astype(np.float64), 0)
+    np.testing.assert_allclose(explanation.normal, detector.scaling_.back(expected)[FAULT - 5 : FAULT + 65], rtol=1e-6)
     unit = dict(zip(detector.names_, detector.bands_[0] * detector.scaling_.unit, strict=True))
     assert {reason.variable: reason.band for reason in explanation.reasons} == pytest.approx(unit)
+
+
+def test_a_variable_that_left_another_one_no_longer_follows_it():
+    rng = np.random.default_rng(0)
+    speed, other = lfilter([1], [1, -0.9], rng.normal(size=(2, 3000)))
+    readings = np.stack([speed, other, 2 * speed + 1, speed], axis=1) + 0.1 * rng.normal(size=(3000, 4))
+    broken = readings[2000:].copy()
+    broken[500:541, 2] = 2 * other[2500:2541] + 1  # as lively as usual, and within its range
+    normal, broken = (pl.DataFrame(rows, ["pump_speed", "heat", "flow", "power"]) for rows in (readings[:2000], broken))
+    detector = Comet(views=(Balance(),)).fit(normal)
+    reason = detector.explain(broken, (500, 541)).reasons[0]
+    assert (reason.variable, reason.why) == ("flow", "no longer follows pump_speed")
+    assert reason.sentence().startswith("No longer follows pump_speed: it read ")
+
+
+def test_more_context_does_not_change_what_was_expected():
+    detector = Comet().fit(plant(3000, seed=0))
+    values, _, event = faulty(shift)
+    short, long = (detector.explain(values, event, context=context) for context in (0, 20))
+    np.testing.assert_array_equal(short.normal, long.normal[20:-20])
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

@@ -393,9 +393,9 @@ def test_a_verdict_that_comes_while_the_database_is_away_does_not_pause_its_stre
 
     monkeypatch.setattr(service.scorer, "open", fail_once)
     assert client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).status_code == 503
-    until(lambda: stream.scoring.session is not None)
+    until(lambda: stream.scoring.known_verdict > 0)
+    assert stream.scoring.session is not None
     assert not stream.row.paused
-    assert stream.scoring.known_verdict > 0
     assert events_of(client, "ruled-late")[0]["verdict"] == "normal"
 
 

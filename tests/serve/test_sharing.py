@@ -277,10 +277,10 @@ def test_a_stream_that_may_have_been_released_is_not_scored_by_two(pair, pump, m
 
 
 def test_a_stream_that_was_not_released_because_of_an_error_is_released_later(pair, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.sharing.LEFT_FOR", 0.0)
     (one, first), (_, second) = pair
     fed(first, "a", VALUES[:100])
     one.members.doubt([one.streams["a"]])
+    monkeypatch.setattr("cometad.serve.sharing.LEFT_FOR", 0.0)
     until(lambda: owner(one, "a") is None)
     post(second, "a", READINGS[100:])
     assert settled(second, "a", 400)["scores"] == expected(pump[0], VALUES)[0]

@@ -354,6 +354,14 @@ class Likely(NamedTuple):
         symmetric = np.array_equal(self.precision, self.precision.T)
         require_state(symmetric and _is_positive(self.precision), "its 'likely.precision' is no inverse covariance")
 
+    def correlations(self) -> Floats:
+        """The correlations (variable, variable) of scaled readings."""
+        with serial_products():
+            covariance = np.linalg.inv(self.precision)
+        deviation = np.sqrt(np.diag(covariance))
+        correlations: Floats = covariance / np.outer(deviation, deviation)
+        return correlations
+
     def __call__(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
         """Replace `doubtful` cells of scaled readings (time, variable) by their conditional mean, given the others."""
         if doubtful is None or not doubtful.any():

@@ -2,16 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from cometad.alerting.alerts import Event
 from cometad.arrays import Flags, Floats, Floats32
-from cometad.data.prepare import Scaling
+from cometad.data.prepare import Likely, Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
-from cometad.explain.reasons import Explanation, Reason, joined_rises, measured, rises_of_voices, shares, stretch_of
+from cometad.explain.reasons import (
+    LEAST_SHARE,
+    Explanation,
+    Reason,
+    joined_rises,
+    measured,
+    rises_of_voices,
+    shares,
+    stretch_of,
+)
 from cometad.parameters import check_integer
 from cometad.scoring.scores import Errors, Tails
 from cometad.series import Series
@@ -20,6 +30,11 @@ from cometad.views.panel import Panel, clipped
 BEFORE = 500  # readings before an event that its scores are compared with
 SHOWN = 16  # readings of a reason, at most
 REPLACED = 3  # variables that others may lean on
+LEADING = 32  # readings before an event that may belong to its fault
+BLOCKS = 256  # of steps that are replaced one after the other: one by one, unless an event is longer
+ROUNDS = 3  # until what is expected of a reading hardly depends on itself
+RELATED = 0.7  # correlation from which a variable follows another one
+BROKEN = 3.0  # standard deviations of what the other variable does not explain
 ROUNDING = 4 * np.finfo(np.float64).eps  # of a movement, relative to the readings
 NOTHING = "no more unusual than before"
 
@@ -29,6 +44,7 @@ class Voice(NamedTuple):
 
     name: str
     reason: str
+    relation: str = ""  # in words, with a place for the other variable, if the view judges relations
 
 
 class Named(NamedTuple):
@@ -50,6 +66,7 @@ class ViewsExplainer:
     views: tuple[Voice, ...]  # of the panel
     level: Level
     bands: Floats  # (view, variable)  of the panel's views, in scaled units
+    likely: Likely
     scaling: Scaling
     series: Series
     moved: Floats  # (time, variable)
@@ -68,15 +85,17 @@ class ViewsExplainer:
         away = np.abs(self.moved[start:stop] - self.scaling.center).max(axis=0)
         rises *= away > ROUNDING * np.abs(values[start:stop]).max(axis=0)
         named = [self._named(rises[:, i], i) for i in range(len(names))]
-        expected = self._expected(self.scaled, begin, end, [one.expects for one in named])
-        observed = measured(self.series, begin, end)
-        # What movements are measured from: 0 without trend and season, NaN with one where it is imputed.
-        levels = values[begin:end] - self.moved[begin:end]
-        normal = self.scaling.back(expected) + np.where(np.isnan(observed) & (levels != 0), np.nan, levels)
         own = self._own_rises(rises, start, stop)
         known = (~np.isnan(rises)).max(axis=0).astype(np.float64)
         # Squares, because many slightly odd variables must not drown the cause.
         share = shares(own[None] ** 2 if own.any() else known[None])
+        first = max(min(begin, start - LEADING), 0)
+        expected = self._normal(first, end, [one.expects for one in named], share >= LEAST_SHARE)[begin - first :]
+        observed = measured(self.series, begin, end)
+        # What movements are measured from: 0 without trend and season, NaN with one where it is imputed.
+        levels = values[begin:end] - self.moved[begin:end]
+        normal = self.scaling.back(expected) + np.where(np.isnan(observed) & (levels != 0), np.nan, levels)
+        named = [self._related(one, i, own, start, stop) for i, one in enumerate(named)]
         reasons = [
             self._reason(names[i], i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
             for i in range(len(names))
@@ -140,6 +159,44 @@ class ViewsExplainer:
             voice, order = Voice(level.NAME, level.REASON), [len(self.views)]
         bands = self._bands(i)
         return Named(voice, next((v for v in order if not np.isnan(bands[v])), None))
+
+    def _related(self, named: Named, i: int, own: Floats, start: int, stop: int) -> Named:
+        """The same, in the words of the variable that variable `i` no longer follows, if there is one.
+
+        It is the healthy one that follows it most closely in training, if it does not explain the readings now.
+        """
+        close = np.where(own < own[i], np.abs(self._correlations[i]), 0.0)
+        closest = int(close.argmax())
+        if not named.voice.relation or close[closest] < RELATED:
+            return named
+        rows = (self.scaled[start:stop] - self.level.center) / self.level.deviation
+        left = np.abs(rows[:, i] - self._correlations[i, closest] * rows[:, closest]).max()
+        if left <= BROKEN * np.sqrt(1 - close[closest] ** 2):
+            return named
+        words = named.voice.relation.format(self.series.names[closest])
+        return named._replace(voice=named.voice._replace(reason=words))
+
+    @cached_property
+    def _correlations(self) -> Floats:
+        return self.likely.correlations()
+
+    def _normal(self, begin: int, end: int, voices: Sequence[int | None], causes: Flags) -> Floats:
+        """What is expected of the scaled movements of the steps begin..end (time, variable).
+
+        Views look back on readings that belong to the fault. So those of the `causes` are replaced by what is expected
+        of them, from the first step on.
+        """
+        origin = max(begin - self.panel.context, 0)
+        rows, begin, end = self.scaled[origin:end].copy(), begin - origin, end - origin
+        own = [voice if cause else None for voice, cause in zip(voices, causes, strict=True)]
+        size = -(-(end - begin) // BLOCKS)
+        for start in range(begin, end, size):
+            part = rows[start : start + size]
+            for _ in range(ROUNDS):
+                expected = self._expected(rows, start, start + len(part), own)
+                known = ~np.isnan(expected)
+                part[known] = expected[known]
+        return self._expected(rows, begin, end, voices)
 
     def _bands(self, i: int) -> Floats:
         """The band of each voice (voice,) for variable `i`, in scaled units; NaN if it expects nothing particular."""

@@ -52,6 +52,7 @@ class Balance(SavedView):
     explained: float = 0.9  # share of the variance that the components keep
     fitted: ClassVar = FittedBalance
     reason: ClassVar[str] = "unusual given the others"
+    relation: ClassVar[str] = "no longer follows {}"
 
     def __post_init__(self) -> None:
         check_integer("length", self.length, 1)

@@ -54,6 +54,7 @@ class Joint(SavedView):
     codes: int = 20
     fitted: ClassVar = FittedJoint
     reason: ClassVar[str] = "unusual given the others"
+    relation: ClassVar[str] = "no longer follows {}"
 
     def __post_init__(self) -> None:
         check_integer("length", self.length, 1)
