@@ -446,11 +446,9 @@ def known_mean(values):
     return sum(known) / len(known) if known else math.nan
 
 
-def joined_rise(views, weights, level):
-    """The mean of the root mean square of what the views rose and of what the level rose, as far as they are known."""
-    known = [(weight, rise) for weight, rise in zip(weights, views, strict=True) if not math.isnan(rise)]
-    squares = sum(weight * rise**2 for weight, rise in known)
-    rise = known_mean([math.sqrt(squares / sum(weight for weight, _ in known)) if known else math.nan, level])
+def joined_rise(views, level):
+    """The mean of what the views rose on average and what the level rose, as far as they are known."""
+    rise = known_mean([known_mean(views), level])
     return 0.0 if math.isnan(rise) else rise
 
 

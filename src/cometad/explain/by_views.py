@@ -135,7 +135,7 @@ class ViewsExplainer:
         rows, mask = self.scaled[begin:end].copy(), None if imputed is None else imputed[begin:end]
         start, stop = start - begin, stop - begin
         comparing = [v for v, view in enumerate(self.panel.views) if getattr(view, "mixes_variables", True)]
-        own, done = joined_rises(rises, self.panel.weights), np.zeros(rises.shape[1], bool)
+        own, done = joined_rises(rises), np.zeros(rises.shape[1], bool)
         for _ in range(min(REPLACED, len(own) - 1)):
             i = int(np.where(done, -1.0, own).argmax())
             done[i] = True
@@ -143,7 +143,7 @@ class ViewsExplainer:
             view = next((v for v in order if not np.isnan(self.bands[v, i])), None)
             expected = self._expected(rows, start, stop, [view if k == i else None for k in range(len(own))])[:, i]
             rows[start:stop, i] = np.where(np.isnan(expected), rows[start:stop, i], expected)
-            left = joined_rises(self._scores(rows, start, stop, mask)[1], self.panel.weights)
+            left = joined_rises(self._scores(rows, start, stop, mask)[1])
             own = np.where(done, own, np.minimum(own, left))
         return own
 

@@ -173,22 +173,21 @@ def rises_of_voices(voices: Floats, start: int, spans: Sequence[int]) -> Floats:
     return np.where(np.isneginf(highest), np.nan, above)
 
 
-def joined_rises(rises: Floats, weights: Floats) -> Floats:
+def joined_rises(rises: Floats) -> Floats:
     """How far each variable rose (variable,), given rises (voice, variable) of the views and, last, of the level.
 
-    The mean of two: the root mean square over the views with their `weights` (view,), and the level. Unknown ones (NaN)
-    are left out; 0 where all are.
+    The mean of two: the mean over the views, and the level. Unknown ones (NaN) are left out; 0 where all are.
     """
-    views = np.sqrt(_known_mean(rises[:-1] ** 2, weights))
-    both = _known_mean(np.stack([views, rises[-1]]), np.ones(2))
+    views = _known_mean(rises[:-1])
+    both = _known_mean(np.stack([views, rises[-1]]))
     return np.where(np.isnan(both), 0.0, both)
 
 
-def _known_mean(values: Floats, weights: Floats) -> Floats:
-    """The weighted mean of the known values (voice, variable); NaN where none is."""
-    known = np.where(np.isnan(values), 0.0, weights[:, None]).sum(axis=0)
-    total = (np.where(np.isnan(values), 0.0, values) * weights[:, None]).sum(axis=0)
-    return np.where(known > 0, total / np.where(known > 0, known, 1.0), np.nan)
+def _known_mean(values: Floats) -> Floats:
+    """The mean of the known values (voice, variable); NaN where none is."""
+    known = (~np.isnan(values)).sum(axis=0)
+    mean: Floats = np.where(np.isnan(values), 0.0, values).sum(axis=0) / np.maximum(known, 1)
+    return np.where(known > 0, mean, np.nan)
 
 
 def _medians(values: Floats) -> Floats:

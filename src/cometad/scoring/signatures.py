@@ -20,6 +20,7 @@ from cometad.scoring.scores import USUAL, Errors, Scores, pooled
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and bench/scripts/verdicts.py.
 HOT = 3.2  # about one normal cell in 50 scores higher
 NAMED = 5  # variables
+LEANING = 0.75  # of the highest score: what views of a single group make of a variable that leans on the worst is less
 PARTS = 8  # of an event: fewer excuse more, and hide more faults
 MARGIN = 2.0  # standard deviations that a reading may be outside of a box: the level it starts from varies that much
 FACTOR = 2.0  # an error may be this many times the largest one of a box
@@ -35,9 +36,9 @@ class Signature(NamedTuple):
     errors: Floats  # (part, view, column)  largest error; -inf if it was never known
 
     def worst(self) -> list[int]:
-        """Up to five variables that score at least half as high as the worst, worst first."""
+        """Up to five variables that score nearly as high as the worst, worst first."""
         order = np.argsort(-self.scores, kind="stable")[:NAMED]
-        return [int(self.variables[c]) for c in order if self.scores[c] >= self.scores[order[0]] / 2]
+        return [int(self.variables[c]) for c in order if self.scores[c] >= LEANING * self.scores[order[0]]]
 
 
 class Gathering(Saved):
