@@ -12,7 +12,7 @@ from cometad.series import Series
 COUNTER, STATE, SENSOR, WANDERS, CLOCK = "counter", "state", "sensor", "wanders", "clock"
 DECLARED = (COUNTER, STATE, SENSOR)  # kinds that a user may declare
 
-# -- counters and states -----------------------------------------------------------------------------------------------
+# -- variables by their readings ---------------------------------------------------------------------------------------
 
 LEAST_STEPS = 20  # changes that show the course of a variable
 FEWER_STEPS, EQUAL_STEPS = 8, 5  # that make a counter of one that never turns back, and if all are of one size
@@ -22,8 +22,6 @@ PER_RESTART = 8  # increases of a counter, at least, for each time it starts ane
 NEAR_ZERO = 0.1  # of its highest reading: where a counter starts anew
 HELD = 32  # readings, on average, that a state holds a value
 FEW_VALUES, MOST_VALUES = 8, 64  # of a state, and of a declared one
-
-
 MEANS = 128  # stretches of the training series whose means tell whether a variable wanders
 LEAST_READINGS = 16 * MEANS  # of training: with fewer, the means of ordinary noise wander too
 BLOCKS = 4  # quarters of the training series
@@ -35,8 +33,7 @@ LEAST_MOVES = 0.05  # share of the readings that differ from the one before
 def kind_of(known: Floats, strayed: bool) -> str:
     """The kind of a variable with these readings (time,), by the rules in `Trends.fit`."""
     steps = np.diff(known)
-    sizes = np.abs(steps)
-    moved = int(np.count_nonzero(steps))
+    sizes, moved = np.abs(steps), int(np.count_nonzero(steps))
     if _counts(known, steps):
         return COUNTER
     if HELD * moved <= len(known) and 1 < len(np.unique(known)) <= FEW_VALUES:
@@ -111,7 +108,7 @@ def _tells(part: str, values: Floats, times: Array, zone: int) -> bool:
     """Whether values (time,) are this part of times that are so many hours ahead, or one more in summer."""
     import polars
 
-    local = [polars.Series(times + np.timedelta64(hours, "h")).dt for hours in (zone, zone + 1)]
+    local = [polars.Series(times.astype("M8[us]") + np.timedelta64(hours, "h")).dt for hours in (zone, zone + 1)]
     ahead = np.array([values - getattr(own, part)().to_numpy() for own in local])
     firsts = [(ahead - first) % 7 for first in (-1, 0, 1)] if part == "weekday" else [ahead]  # of Monday, or of Sunday
     return any((first == 0).any(axis=0).all() for first in firsts)
