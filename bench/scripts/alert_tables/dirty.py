@@ -145,7 +145,7 @@ def dirty(asked) -> None:
                 f"{mean[0]:.2f} ({mean[0] / clean[0]:.0%})",
                 *(f"{value:.2f}" for value in mean[1:3]),
                 f"{mean[3]:.2f} ({mean[3] / clean[3]:.0%})",
-                *(f"{value:.1%}" for value in mean[4:6]),
+                *("" if np.isnan(value) else f"{value:.1%}" for value in mean[4:6]),
                 f"{mean[6] / clean[0]:.0%}, {mean[7] / clean[3]:.0%}",
             )
     print()
