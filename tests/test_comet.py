@@ -393,7 +393,7 @@ def test_a_view_is_left_out_if_the_history_is_shorter_than_four_of_its_windows()
     assert [type(view) for view in detector.views_] == [
         type(view) for view in Comet(views=views[1:]).fit(waves(199)).views_
     ]
-    assert trimmed_sentences(detector) == ["The history is too short for Patterns (200 readings)."]
+    assert trimmed_sentences(detector) == ["The history is too short for these views: Patterns (200 readings)."]
     again = Comet.from_bytes(detector.to_bytes())
     assert again.left_out_ == (0,)
     assert again.step_scores(waves(60)).alerts.tobytes() == detector.step_scores(waves(60)).alerts.tobytes()

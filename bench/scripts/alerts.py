@@ -17,7 +17,7 @@ false alerts and shares of time are those of all readings of a family.
     plants  the default on five kinds of plants, five seeds each, without and with faults, also at a reading a second
     drift   alerts against the budget where readings drift, jump, stay constant or are missing
     delay   readings from the start of an anomaly to its alert, by dataset and by kind of fault
-    dirty   severities of faults if a tenth of the history is faulty
+    dirty   found and severities after faulty and stopped histories, short histories, a wind turbine stopped in the wind
     shares  shares of the true variable in faults of a single one
     demo    the demo's plants with nothing but Comet()'s defaults
     relations   faults in which every variable looks as usual, and only a relation breaks

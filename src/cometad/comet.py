@@ -40,6 +40,7 @@ from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel, ViewsRun, clipped, gather_signature, score_series
 from cometad.views.trim import (
+    AGAIN,
     MOST,
     ROUNDS,
     Stretch,
@@ -263,10 +264,10 @@ class Comet(Detector):
         series = replace(series, values=moved)
         scaled, usable, found = self._cross_fit(series)
         most = min(MOST * usable.sum(), usable.sum() - self._least_training_rows())
-        for _ in range(ROUNDS if self.trim else 0):
-            if not (misfits := find_misfits(found, self.kept_, series.names, most)):
-                break
-            most -= sum(stretch.stop - stretch.start for stretch in misfits)
+        looks = ROUNDS if self.trim else 0
+        while looks and (misfits := find_misfits(found, self.kept_, series.names, most)):
+            count = sum(stretch.stop - stretch.start for stretch in misfits)
+            most, looks = most - count, looks - 1 if count > AGAIN * len(series) else 0
             self.trimmed_ = merged((*self.trimmed_, *misfits))
             scaled, usable, found = self._cross_fit(series)
         self.trimmed_times_ = times_of(self.trimmed_, series.times)

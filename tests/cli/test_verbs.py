@@ -211,6 +211,14 @@ def test_only_the_first_of_many_left_out_stretches_are_listed():
     assert "2 more stretches were left out; cometad report lists all of them." in stderr
 
 
+def test_fit_names_views_that_need_a_longer_history_in_one_sentence():
+    pl.read_csv("normal.csv").head(110).write_csv("short.csv")
+    _, _, stderr = done("fit short.csv -o short.comet")
+    short = "cometad: The history is too short for these views: Patterns (128 readings), Activity (128 readings)."
+    assert [line for line in stderr.splitlines() if "short" in line] == [short]
+    assert Comet.load("short.comet").left_out_ == (0, 4)
+
+
 def test_fit_ends_with_a_summary():
     preset = ("--preset", "paper", "--dataset", "WADI")
     code, shown, stderr = run("fit normal.csv -o other.comet", *NETWORK, *preset)

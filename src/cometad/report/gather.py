@@ -241,7 +241,7 @@ def trimmed(detector: Detector) -> list[str]:
     """Sentences about views that need a longer history, and about each stretch that a detector left out."""
     views = [view for v, view in enumerate(getattr(detector, "views", ())) if v in getattr(detector, "left_out_", ())]
     needs = [f"{type(view).__name__} ({FOLDS * view.min_rows} readings)" for view in views]
-    short = [f"The history is too short for {listed(needs, MOST_NAMES, str)}."] if needs else []
+    short = [f"The history is too short for these views: {listed(needs, MOST_NAMES, str)}."] if needs else []
     stretches: tuple[Stretch, ...] = getattr(detector, "trimmed_", ())
     times: tuple[Times | None, ...] = getattr(detector, "trimmed_times_", None) or (None,) * len(stretches)
     return short + [trimmed_sentence(stretch, own) for stretch, own in zip(stretches, times, strict=True)]
