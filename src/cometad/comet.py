@@ -319,9 +319,8 @@ class Comet(Detector):
         views = tuple(
             Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.kept_
         )
-        moved = self._moved(series)
-        states = [i for i, kind in self.trends_.kinds.items() if kind == STATE]
-        moved[:, states] = series.values[:, states]
+        states = [self.trends_.kinds.get(i) == STATE for i in range(len(self.names_))]
+        moved = np.where(states, series.values, self._moved(series))
         usually = None if self.season_ is None else self.season_.usually
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
         return ViewsExplainer(*fitted, series, moved, self._scaled(series), usually)
