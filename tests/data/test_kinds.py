@@ -174,7 +174,7 @@ def test_known_values_of_a_state_raise_nothing_and_others_are_found(plant, fitte
         assert scores[2000:2040].min() > fitted.threshold_
     found = fitted.explain(changed(plant, set_point=put(2000, 2040, 50.0)), (2000, 2040))
     assert found.reasons[0].variable == "set_point"
-    assert set(found.reasons[0].expected.round(3).tolist()) <= {40.0, 60.0}
+    assert set(found.reasons[0].expected.round().tolist()) <= {40.0, 60.0}
 
 
 def test_a_counter_may_start_anew_but_not_stop(plant, fitted):
