@@ -19,7 +19,7 @@ def export(
 ) -> None:
     """Export a detector as an ONNX file that scores a stream on a device with nothing but onnxruntime.
 
-    The graph takes one reading and a state, and returns the alert score, the variable scores, the threshold, the flag
+    The graph takes one reading, its local time if there is a season, and a state, and returns the alert score, the variable scores, the threshold, the flag
     and the next state; the first state is all zeros. The file is written only if it scores generated series like the
     detector. Only comet can be exported: no views of your own, no adaptation, no missing values.
     """
