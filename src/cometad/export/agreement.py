@@ -11,17 +11,7 @@ from cometad.comet import Comet
 from cometad.data.prepare import Trends
 from cometad.data.season import QUARTER, ahead_of_utc
 from cometad.errors import OutputError
-from cometad.export.step import (
-    ALERT_SCORE,
-    FLAG,
-    NEXT_STATE,
-    READING,
-    STATE,
-    THRESHOLD,
-    TIME,
-    VARIABLE_SCORES,
-    needs_time,
-)
+from cometad.export.step import OUTPUTS, READING, STATE, TIME, needs_time
 from cometad.views.joint import FittedJoint
 
 READINGS = 400  # of each series
@@ -46,9 +36,8 @@ def generated(detector: Comet, seed: int) -> Iterator[tuple[str, Floats]]:
 
 def times_of(detector: Comet) -> Integers:
     """Times of the generated readings in UTC, in microseconds."""
-    step, period = np.arange(READINGS), np.nan_to_num(detector.statistics_.period, nan=600.0)
-    times: Integers = START + round(1e6 * period) * step + GAP * (step > READINGS // 2)
-    return times
+    step, period = np.arange(READINGS), detector.statistics_.period if needs_time(detector) else 600.0
+    return np.asarray(START + round(1e6 * period) * step + GAP * (step > READINGS // 2))
 
 
 def _usual(detector: Comet, rng: np.random.Generator) -> Floats:
@@ -113,10 +102,10 @@ def run_steps(session: Any, series: Floats, state: Floats | None = None, times: 
     if state is None:
         size = next(each.shape[0] for each in session.get_inputs() if each.name == STATE)
         state = np.zeros(size)
-    names, steps = [ALERT_SCORE, VARIABLE_SCORES, THRESHOLD, FLAG, NEXT_STATE], []
+    steps = []
     for t, reading in enumerate(series):
         time = {} if times is None else {TIME: times[t : t + 1]}
-        *step, state = session.run(names, {READING: reading[None], STATE: state, **time})
+        *step, state = session.run(OUTPUTS, {READING: reading[None], STATE: state, **time})
         steps.append(step)
     alert, variables, thresholds, flags = (np.concatenate(each) for each in zip(*steps, strict=True))
     return StepScored(alert, variables, thresholds, flags, state)
@@ -126,10 +115,9 @@ def checked(detector: Comet, model: bytes) -> Agreement:
     """Compare a file with its detector on generated series; raises an error if they disagree."""
     session, agreement, times = opened(model), Agreement(0, 0.0, 0), times_of(detector).tolist()
     local = np.array([micro + ahead_of_utc(detector.timezone, micro // QUARTER) for micro in times]) / 1e6
-    clock = local if needs_time(detector) else None
     for name, series in generated(detector, SEED):
         ours = detector.stream().update_many(series, [micro / 1e6 for micro in times])
-        theirs = run_steps(session, series, None, clock)
+        theirs = run_steps(session, series, times=local if needs_time(detector) else None)
         differences = [
             _relative_difference(ours.alert_scores, theirs.alert_scores),
             _relative_difference(ours.variables, theirs.variables),

@@ -3,18 +3,15 @@
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import TensorProto
 
 from cometad.arrays import Floats
 from cometad.data.cells import LARGEST
 from cometad.data.prepare import LASTING, Scaling, Trends
 from cometad.data.season import DAILY, SAME, SATURDAY, SUNDAY, WORKING, Season
-from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
+from cometad.export.graph import DOUBLE, FLOAT, INT64, Graph, Wire
 from cometad.scoring.scores import LEVEL, USUAL
 from cometad.scoring.signatures import HOT, Signatures
 from cometad.views.panel import CLIP
-
-INT64 = TensorProto.INT64
 
 
 def movements(

@@ -13,6 +13,7 @@ from cometad.export.views import VIEW_GRAPHS
 
 READING, TIME, STATE, NEXT_STATE = "reading", "time", "state", "next_state"
 ALERT_SCORE, VARIABLE_SCORES, THRESHOLD, FLAG = "alert_score", "variable_scores", "threshold", "flag"
+OUTPUTS = (ALERT_SCORE, VARIABLE_SCORES, THRESHOLD, FLAG, NEXT_STATE)
 SEEN = "seen"  # the first part of the state
 LATEST = 9e9  # seconds since 1970; float64 has no microseconds of later ones
 LARGEST = np.finfo(np.float64).max
@@ -102,7 +103,7 @@ def needs_time(detector: Comet) -> bool:
 def season_slots(season: Season) -> list[Slot]:
     saved, zero = season.state(), np.zeros(1)
     means, weekdays = (saved[name].transpose(0, 2, 1) for name in ("recent", "days"))
-    means = np.where(np.isnan(means), np.inf, means)
+    means = np.where(np.isnan(means), np.inf, means)  # a variable without any has 0 as their weekdays
     slots = [
         Slot("means", means, "mean of each slot in past cycles, for variables with a season; infinite if unknown"),
         Slot("weekdays", weekdays.max(axis=0) * 1.0, "weekdays of the means: 0 for Mondays, 6 for holidays"),
