@@ -5,7 +5,8 @@
 //     node stream.mjs plant.onnx plant.json [STATE] < today.csv > scores.jsonl
 //
 // The header of the CSV, which has no quotes, names the variables, in any order. A reading with a cell that is not a
-// finite number gets no score. With a file STATE, a stream continues where the last one ended.
+// finite number gets no score. If MODEL has a season, the column 'time' has local times like 2026-03-01 12:00:00. With a
+// file STATE, a stream continues where the last one ended.
 
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -18,11 +19,13 @@ const stop = (sentence) => {
 
 const [model, described, saved, ...others] = process.argv.slice(2);
 if (!described || others.length) stop("Usage: node stream.mjs MODEL.onnx MODEL.json [STATE] < READINGS.csv");
-const { variables: names, state: layout } = JSON.parse(readFileSync(described, "utf8"));
+const { variables: names, state: layout, timezone } = JSON.parse(readFileSync(described, "utf8"));
 const session = await ort.InferenceSession.create(model, { intraOpNumThreads: 1 });
 
 const tensor = (values, ...shape) => new ort.Tensor("float64", values, shape);
 const number = (cell) => (cell?.trim() ? Number(cell) : NaN); // Number(" ") would be 0
+// A local time as seconds since 1970; NaN if it is not a time.
+const seconds = (cell) => Date.parse(`${cell?.trim().replace(/(Z|[+-]\d\d:\d\d)$/, "").replace(" ", "T")}Z`) / 1000;
 let state = new Float64Array(layout.size); // zeros start a new stream
 if (saved && existsSync(saved)) {
   const bytes = readFileSync(saved);
@@ -30,14 +33,15 @@ if (saved && existsSync(saved)) {
   state = new Float64Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
 }
 
-let columns;
+let columns, time;
 for await (const line of createInterface({ input: process.stdin })) {
   if (line === "") continue;
   const cells = line.split(",");
   if (columns === undefined) {
     cells[0] = cells[0].replace(/^\uFEFF/, ""); // the byte order mark
     columns = names.map((name) => cells.indexOf(name));
-    const missing = names.find((_, i) => columns[i] < 0);
+    time = cells.indexOf("time");
+    const missing = names.find((_, i) => columns[i] < 0) ?? (timezone && time < 0 ? "time" : undefined);
     if (missing !== undefined) stop(`The header has no column '${missing}'.`);
     continue;
   }
@@ -45,6 +49,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const found = await session.run({
     reading: tensor(reading, 1, names.length),
     state: tensor(state, layout.size),
+    ...(timezone && { time: tensor(Float64Array.of(seconds(cells[time])), 1) }),
   });
   state = found.next_state.data;
   const score = found.alert_score.data[0];

@@ -3,12 +3,14 @@
     python stream.py plant.onnx [STATE] < today.csv > scores.jsonl
 
 The header of the CSV names the variables, in any order. A reading with a cell that is not a finite number gets no
-score. With a file STATE, a stream continues where the last one ended.
+score. If MODEL has a season, the column 'time' has local times like 2026-03-01 12:00:00. With a file STATE, a stream
+continues where the last one ended.
 """
 
 import csv
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ def main(model: str, saved: str | None = None) -> None:
     options.intra_op_num_threads = 1  # the graph is small: more threads would only wait for each other
     session = ort.InferenceSession(model, options)
     names = json.loads(session.get_modelmeta().custom_metadata_map["cometad.variables"])
-    size = next(each.shape[0] for each in session.get_inputs() if each.name == "state")
+    shapes = {each.name: each.shape for each in session.get_inputs()}
+    (size,) = shapes["state"]
     outputs = ["alert_score", "variable_scores", "threshold", "flag", "next_state"]
 
     state = np.zeros(size)  # zeros start a new stream
@@ -31,12 +34,15 @@ def main(model: str, saved: str | None = None) -> None:
             sys.exit(f"'{saved}' is not a state of '{model}'. Delete it to start anew.")
     sys.stdin.reconfigure(encoding="utf-8-sig")  # which may begin with a byte order mark
     rows = csv.DictReader(sys.stdin)
-    missing = set(names) - set(rows.fieldnames or [])
+    missing = {*names, *shapes.keys() & {"time"}} - set(rows.fieldnames or [])
     if missing:
         sys.exit(f"The header has no column '{min(missing)}'.")
     for row in rows:
         reading = np.array([[number(row[name]) for name in names]])
-        score, variables, threshold, flag, state = session.run(outputs, {"reading": reading, "state": state})
+        given = {"reading": reading, "state": state}
+        if "time" in shapes:
+            given["time"] = np.array([seconds(row["time"])])
+        score, variables, threshold, flag, state = session.run(outputs, given)
         judged = bool(np.isfinite(score[0]))
         line = {
             "alert_score": score[0] if judged else None,
@@ -54,6 +60,14 @@ def number(cell: str | None) -> float:
     """The value of a cell; NaN if it is not a number."""
     try:
         return float(cell or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def seconds(cell: str | None) -> float:
+    """A local time as seconds since 1970; NaN if it is not a time."""
+    try:
+        return datetime.fromisoformat(cell or "").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return float("nan")
 

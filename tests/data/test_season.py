@@ -522,13 +522,6 @@ def test_a_season_must_fit_the_series(parameters, readings, words):
         Comet(**parameters).fit(readings)
 
 
-def test_a_detector_with_a_season_is_not_exported(seasonal, tmp_path):
-    from cometad.export import to_onnx
-
-    with pytest.raises(ParameterError, match=r"does not know the time\. Fit one with season none\."):
-        to_onnx(Comet().fit(FRAME), tmp_path / "plant.onnx")
-
-
 def test_a_service_passes_the_times_on_and_continues_from_its_snapshots():
     detector = Comet().fit(FRAME[: 5 * WEEKS])
     rest = FRAME[5 * WEEKS : 6 * WEEKS]

@@ -5,7 +5,9 @@ import json
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -124,6 +126,27 @@ def test_an_example_gives_no_score_to_a_reading_with_a_cell_that_is_not_a_number
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(line["alert_score"], line["variable"], line["flag"]) for line in found] == [(None, None, 0)] * 6
+
+
+def test_an_example_passes_local_times_to_a_season(program, tmp_path):
+    import polars as pl
+
+    hours = np.arange(24 * 21)
+    load = 10 * np.sin(hours * 2 * np.pi / 24) + np.random.default_rng(0).normal(size=len(hours))
+    times = [datetime(2024, 3, 12) + timedelta(hours=int(hour)) for hour in hours]
+    frame = pl.DataFrame({"time": times, "load": load})
+    detector = fitted(Comet(timezone="America/New_York"), frame[: 24 * 14])
+    (tmp_path / "plant.json").write_text(json.dumps(to_onnx(detector, tmp_path / "plant.onnx").as_json()))
+    rest, zone = frame[24 * 14 :], ZoneInfo("America/New_York")
+    ats = [time.replace(tzinfo=UTC) for time in rest["time"]]
+    lines = [f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S},{one!r}" for at, one in zip(ats, rest["load"], strict=True)]
+    done = run_with(program, tmp_path, "\n".join(["time,load", *lines, "yesterday,0.5"]))
+    assert done.returncode == 0, done.stderr
+    *found, broken = [json.loads(line)["alert_score"] for line in done.stdout.splitlines()]
+    assert found == pytest.approx(detector.stream().update_many(rest).alert_scores.tolist(), abs=1e-9)
+    assert broken is None
+    done = run_with(program, tmp_path, "load\n0.5\n")
+    assert (done.returncode, done.stdout, "no column 'time'" in done.stderr) == (1, "", True)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import onnx
+import polars as pl
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -18,8 +21,8 @@ from cometad.cli import main
 from cometad.data import ForwardFill
 from cometad.errors import NotFittedError, OutputError, ParameterError
 from cometad.export import to_onnx
-from cometad.export.agreement import TOLERANCE, checked, generated, opened, run_steps
-from cometad.export.step import NEXT_STATE, READING, STATE
+from cometad.export.agreement import TOLERANCE, checked, generated, opened, run_steps, times_of
+from cometad.export.step import NEXT_STATE, READING, STATE, TIME
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel
 from contract import is_a_sentence
@@ -142,6 +145,109 @@ def test_a_detector_with_verdicts_scores_the_same():
     scored = taught.stream().update_many(today())
     assert_same(scored, run_steps(opened(detector_bytes(taught)), today()))
     assert (scored.alert_scores < detector.stream().update_many(today()).alert_scores).any()
+
+
+# --- seasons ----------------------------------------------------------------------------------------------------------
+
+AUTUMN = datetime(2024, 9, 2, tzinfo=UTC)
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def office(minutes, days=77):
+    """Readings of an office that follows the clocks of Berlin, and their times in UTC."""
+    rng, ats = np.random.default_rng(minutes), [AUTUMN + timedelta(minutes=k) for k in range(0, 1440 * days, minutes)]
+    local = [at.astimezone(BERLIN) for at in ats]
+    busy = np.array([(8 <= each.hour < 18) * (1.0 if each.weekday() < 5 else 0.2) for each in local])
+    monday = np.array([each.weekday() == 0 and each.hour < 12 for each in local])
+    noise = rng.normal(size=(len(ats), 4))
+    columns = [30 * busy, 10 * monday, 0 * busy, np.cumsum(5 * busy + np.abs(noise[:, 3]))]
+    return np.column_stack(columns) + noise * [1, 1, 1, 0], ats
+
+
+def clock(ats):
+    """What the clocks show, in seconds."""
+    return np.array([at.astimezone(BERLIN).replace(tzinfo=UTC).timestamp() for at in ats])
+
+
+@pytest.fixture(scope="module")
+def seasonal():
+    """A detector of hourly readings."""
+    return office_detector(60)
+
+
+def office_detector(minutes, **parameters):
+    values, ats = office(minutes)
+    cut = 1440 * 42 // minutes
+    frame = pl.DataFrame(values[:cut], schema=["load", "start", "noise", "energy"])
+    times = pl.Series("time", [at.replace(tzinfo=None) for at in ats[:cut]])
+    return fitted(Comet(timezone="Europe/Berlin", **parameters), frame.insert_column(0, times))
+
+
+def october(minutes):
+    """Readings after those of training, with a fault and a gap of five hours; clocks change in them."""
+    values, ats = office(minutes)
+    begin, day = 1440 * 42 // minutes, 1440 // minutes
+    kept = [
+        k for k in range(begin, min(begin + 35 * day, begin + 2500)) if not 0 <= k - begin - 4 * day < 300 // minutes
+    ]
+    values[begin + 5 * day : begin + 5 * day + 8, 0] += 25.0
+    return values[kept], [ats[k] for k in kept]
+
+
+@pytest.mark.parametrize("minutes", [60, 10])
+@pytest.mark.parametrize("parameters", [{}, {"season": "1w"}, {"holidays": "DE"}], ids=str)
+def test_a_detector_with_a_season_scores_the_same_when_clocks_change(minutes, parameters):
+    detector, (readings, ats) = office_detector(minutes, **parameters), october(minutes)
+    assert {at.astimezone(BERLIN).utcoffset() for at in ats} == {timedelta(hours=1), timedelta(hours=2)}
+    assert (detector.season_.kind[:2] == [7, 7] if parameters.get("season") else detector.season_.kind[:2] >= 2).all()
+    assert detector.trends_.any
+    scored = detector.stream().update_many(readings, [at.timestamp() for at in ats])
+    session = opened(detector_bytes(detector))
+    assert_same(scored, run_steps(session, readings, times=clock(ats)))
+    assert scored.flags.any()
+    in_utc = run_steps(session, readings, times=np.array([at.timestamp() for at in ats]))
+    assert np.abs(in_utc.alert_scores - scored.alert_scores).max() > 0.1, "the time makes no difference"
+
+
+@pytest.mark.parametrize("length", [24, 200])
+def test_a_season_of_readings_needs_no_time_and_goes_on_after_training(length):
+    values = 9 * np.sin(np.arange(1500) * 2 * np.pi / length)[:, None] + np.random.default_rng(0).normal(size=(1500, 2))
+    values[1200:1210, 0] += 15.0
+    detector = Comet(season=length).fit(values[:905])
+    session = opened(detector_bytes(detector))
+    assert [each.name for each in session.get_inputs()] == [READING, STATE]
+    assert_same(detector.stream().update_many(values[905:]), run_steps(session, values[905:]))
+
+
+def test_a_file_with_a_season_says_that_it_needs_the_local_time(seasonal, tmp_path):
+    described = to_onnx(seasonal, tmp_path / "plant.onnx").as_json()
+    assert described["timezone"] == "Europe/Berlin"
+    means = next(part for part in described["state"]["parts"] if part["name"] == "means")
+    assert means["shape"] == [(seasonal.season_.kind > 0).sum(), 42, 24]
+    model = onnx.load(tmp_path / "plant.onnx")
+    onnx.checker.check_model(model)
+    assert [each.name for each in model.graph.input] == [READING, STATE, TIME]
+    assert all(each.doc_string for each in model.graph.input)
+
+
+def test_a_reading_without_a_time_is_not_scored_and_leaves_the_state(seasonal):
+    session, (readings, ats) = opened(detector_bytes(seasonal)), october(60)
+    before = run_steps(session, readings[:30], times=clock(ats[:30]))
+    for time in (np.nan, np.inf, 1e300, 1e6 * clock(ats[30:31])[0]):  # the last one in microseconds
+        refused = run_steps(session, readings[30:31], before.state, np.array([time]))
+        assert np.isnan(refused.alert_scores).all()
+        assert refused.flags == 0
+        assert np.array_equal(refused.state, before.state)
+
+
+def test_generated_readings_with_a_season_are_normal_and_not(seasonal):
+    at = [micro / 1e6 for micro in times_of(seasonal).tolist()]
+    scored = {name: seasonal.stream().update_many(series, at) for name, series in generated(seasonal, 0)}
+    assert scored["normal"].flags.mean() < 0.02, "their season is not subtracted"
+    assert all(0 < scored[name].flags.mean() < 0.5 for name in ("faults", "drift")), "equal flags check nothing"
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
 
 
 def test_state_passed_on_in_chunks_gives_the_scores_of_one_run(file):
@@ -297,6 +403,13 @@ def test_bad_input_is_refused_in_one_sentence(folder, capsys, arguments, words):
     assert said.count("\n") == 1
     assert is_a_sentence(said.removeprefix("cometad: ").strip())
     assert sorted(folder.iterdir()) == before
+
+
+def test_export_says_that_a_season_needs_the_time(seasonal, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    seasonal.save("office.comet")
+    assert main(["export", "office.comet", "-o", "office.onnx"]) == 0
+    assert "Each reading needs its local time (Europe/Berlin).\n" in capsys.readouterr().err
 
 
 def test_force_replaces_a_foreign_file(folder):

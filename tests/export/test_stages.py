@@ -1,5 +1,7 @@
 """Each stage of an exported graph against our own code."""
 
+from datetime import date
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,13 +13,16 @@ from cometad.alerting.budget import Budget
 from cometad.alerting.thresholds import Conformal, Quantile
 from cometad.baselines import BASELINES
 from cometad.data.prepare import LASTING, Scaling, TrendRun, Trends
+from cometad.data.season import DAY, Season
 from cometad.export.agreement import opened
 from cometad.export.graph import DOUBLE, Graph
 from cometad.export.rules import RULE_GRAPHS
-from cometad.export.stages import excused, movements, power_mean, scaled, variable_scores
+from cometad.export.stages import excused, movements, power_mean, scaled, variable_scores, without_season
+from cometad.export.step import season_slots
 from cometad.export.views import VIEW_GRAPHS, nearest
 from cometad.scoring.scores import Errors, Scores, fuse
 from cometad.scoring.signatures import Gathering, Signatures
+from cometad.series import Series
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.joint import FittedJoint
 from cometad.views.panel import clipped
@@ -125,6 +130,44 @@ def test_trends_are_the_same_to_the_bit():
         one, level, away = run(reading, level, away, np.array([float(t)]))
         moved.append(one)
     assert np.array_equal(np.array(moved), TrendRun(trends).push(readings))
+
+
+HOUR = 3_600_000_000  # microseconds
+EASTER = (date(2024, 3, 29) - date(1970, 1, 1)).days * DAY
+
+
+@settings(max_examples=12)
+@given(
+    seed=st.integers(0, 999),
+    minutes=st.sampled_from([10, 60, 300, 1440]),
+    length=st.sampled_from([DAY, 7, 200]),
+    holidays=st.sampled_from([None, "DE"]),
+)
+def test_seasons_are_the_same_to_the_bit(seed, minutes, length, holidays):
+    rng, minute = np.random.default_rng(seed), HOUR // 60
+    count, slots = int(rng.integers(20, 900)), min(max(1440 // minutes, 1), 24) if length == DAY else min(length, 168)
+    micros = EASTER - int(rng.integers(count)) * minutes * minute + 7 * minute + minutes * minute * np.arange(count)
+    micros[count // 3 :] += int(rng.integers(3)) * 5 * HOUR  # a gap
+    micros[3 * count // 4 :] -= int(rng.integers(2)) * HOUR  # a clock that is set back
+    values = np.round(rng.normal(size=(count, 4)), 1)
+    values[rng.random(count) < 0.4, 0] = 1e200
+    season = Season(np.array([1, 2, 0, 7]) if length == DAY else np.array([1, 1, 0, 1]), "UTC", holidays, length, slots)
+    series = Series(values[: count // 2], ("a", "b", "c", "d"), micros[: count // 2].astype("datetime64[us]"), True)
+    season._learn(series, *season._placed(count // 2, series.micros), np.zeros(series.values.shape, bool))
+    slots = season_slots(season)
+    assert [slot.name for slot in slots][5:] == ([] if length == DAY else ["at"])
+
+    def make(graph, reading, at, *before):
+        parts = {"at": at} | dict(zip((slot.name for slot in slots), before, strict=True))
+        moved, after = without_season(graph, season, reading, parts)
+        return moved, *(after[slot.name] for slot in slots)
+
+    run = compiled(make, (4,), (1,), *(slot.initial.shape for slot in slots))
+    parts, moved = [slot.initial for slot in slots], []
+    for reading, micro in zip(values[count // 2 :], micros[count // 2 :], strict=True):
+        one, *parts = run(reading, np.array([float(micro)]), *parts)
+        moved.append(one)
+    assert np.array_equal(np.array(moved), season.started().push(values[count // 2 :], micros[count // 2 :]))
 
 
 @given(seed=st.integers(0, 99), views=st.integers(1, 4), width=st.integers(1, 4), pooling=st.sampled_from([1, 3, 8]))

@@ -19,9 +19,10 @@ def export(
 ) -> None:
     """Export a detector as an ONNX file that scores a stream on a device with nothing but onnxruntime.
 
-    The graph takes one reading and a state, and returns the alert score, the variable scores, the threshold, the flag
-    and the next state; the first state is all zeros. The file is written only if it scores generated series like the
-    detector. Only comet can be exported: no views of your own, no adaptation, no missing values.
+    The graph takes one reading (with a season, its local time too) and a state, and returns the alert score, the
+    variable scores, the threshold, the flag and the next state; the first state is all zeros. The file is written only
+    if it scores generated series like the detector. Only comet can be exported: no views of your own, no adaptation, no
+    missing values.
     """
     check_ending(output, ".onnx")
     check_outputs([Output(output, "onnx")], [model], force)
@@ -34,6 +35,8 @@ def export(
         f"Wrote '{output}' ({written.file_bytes:,} bytes): {len(written.variables)} variables, {written.state_bytes:,} "
         f"bytes of state, delay {written.delay} readings."
     )
+    if written.timezone is not None:
+        say(f"Each reading needs its local time ({written.timezone}).")
     say(
         f"On {agreement.readings:,} generated readings, its scores differ from the detector's by at most "
         f"{agreement.difference:.1e}, and {agreement.other_flags} flags differ."

@@ -6,6 +6,7 @@ and a fault of a few days does not move it.
 """
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
@@ -67,7 +68,7 @@ def _holidays(country: Any) -> Mapping[date, str]:
 
 
 @lru_cache(10_000)
-def _offset(timezone: str, quarter: int) -> int:
+def ahead_of_utc(timezone: str, quarter: int) -> int:
     """How far local time is ahead of UTC, in microseconds, in a quarter of an hour since 1970."""
     try:
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=quarter * QUARTER)
@@ -199,14 +200,14 @@ class Season(Saved):
 
     def require_times(self, known: bool) -> None:
         """Refuse readings without times, if what is usual depends on them."""
-        if self._length == DAY and not known:
+        if self.by_clock and not known:
             raise InputError("The detector has a season, so every reading needs a time.", advice="season times")
 
     def usually(self, i: int, micros: int | None) -> str:
         """When variable `i` usually reads what is expected at a time, in words; empty without a season."""
         if not self.kind[i]:
             return ""
-        if micros is None or self._length != DAY:
+        if micros is None or not self.by_clock:
             return "at this point of its cycle"
         today = int(self._placed(1, np.array([micros]))[1][0, 1])
         working = "weekends " if today >= SATURDAY else "working days "
@@ -215,7 +216,7 @@ class Season(Saved):
 
     def sentences(self, names: Sequence[str]) -> list[str]:
         """Which variables have seasons, and what is scored of them."""
-        cycle = "every day" if self._length == DAY else f"every {self._length:,} readings"
+        cycle = "every day" if self.by_clock else f"every {self._length:,} readings"
         whens = {DAILY: cycle, WORKING: "on working days and on weekends", WEEKLY: "every week"}
         words = {kind: f"repeat{{s}} {when}: what is usual at that time is subtracted." for kind, when in whens.items()}
         return sentences_of({int(i): int(self.kind[i]) for i in np.flatnonzero(self.kind)}, words, names)
@@ -229,12 +230,23 @@ class Season(Saved):
     def sizes(self) -> dict[str, int]:
         return {"variable": len(self.kind)} if len(self.kind) else {}
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether its cycle is a day; else it is a number of readings."""
+        return self._length == DAY
+
+    def free_days(self) -> list[int]:
+        """The holidays in 1970 to 2119, as days since 1970."""
+        with warnings.catch_warnings(action="ignore"):  # of some countries, fewer years are known
+            free = {} if self._holidays is None else _holidays(self._holidays)
+            return [day for day in range(54_786) if free and date(1970, 1, 1) + timedelta(day) in free]
+
     def _placed(self, count: int, micros: Integers | None) -> tuple[Integers, Integers]:
         """Local times or numbers (time,) of readings, and the weekdays (time, 3) of the days before, then and after."""
         self.require_times(micros is not None)
-        if micros is None or self._length != DAY:
+        if micros is None or not self.by_clock:
             return self._seen + np.arange(count), np.zeros((count, 3), np.int64)
-        at = [micro + _offset(self._timezone, micro // QUARTER) for micro in micros.tolist()]
+        at = [micro + ahead_of_utc(self._timezone, micro // QUARTER) for micro in micros.tolist()]
         kinds = [_kinds(self._holidays, time // DAY) for time in at]
         return np.array(at, np.int64), np.array(kinds, np.int64).reshape(-1, 3)
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from cometad.arrays import Floats
+from cometad.arrays import Floats, Integers
 from cometad.comet import Comet
 from cometad.data.prepare import Trends
+from cometad.data.season import QUARTER, ahead_of_utc
 from cometad.errors import OutputError
-from cometad.export.step import ALERT_SCORE, FLAG, NEXT_STATE, READING, STATE, THRESHOLD, VARIABLE_SCORES
+from cometad.export.step import OUTPUTS, READING, STATE, TIME, needs_time
 from cometad.views.joint import FittedJoint
 
 READINGS = 400  # of each series
@@ -18,14 +19,25 @@ NOISE = 0.3  # standard deviations around the detector's known windows
 HUGE = 1e30  # what a broken sensor may send
 TOLERANCE = 1e-5  # relative to max(1, |value|)
 SEED = 20
+START, GAP = 1_729_972_800_000_000, 18_000_000_000  # microseconds: before clocks change in Europe, and five hours
+SETTLED = 4  # cycles of generated readings whose season is exact
 
 
 def generated(detector: Comet, seed: int) -> Iterator[tuple[str, Floats]]:
     """Named series (time, variable): normal, with faults, and drifting."""
     rng = np.random.default_rng(seed)
     for name, change in {"normal": lambda rows, rng: rows, "faults": _with_faults, "drift": _with_drift}.items():
-        moved = detector.scaling_.back(change(_usual(detector, rng), rng))
-        yield name, _readings(moved, detector.trends_)
+        values = moved = detector.scaling_.back(change(_usual(detector, rng), rng))
+        if detector.season_ is not None:
+            for _ in range(SETTLED):  # what is usual depends on the readings before
+                values = values + moved - detector.season_.started().push(values, times_of(detector))
+        yield name, _readings(values, detector.trends_)
+
+
+def times_of(detector: Comet) -> Integers:
+    """Times of the generated readings in UTC, in microseconds."""
+    step, period = np.arange(READINGS), detector.statistics_.period if needs_time(detector) else 600.0
+    return np.asarray(START + round(1e6 * period) * step + GAP * (step > READINGS // 2))
 
 
 def _usual(detector: Comet, rng: np.random.Generator) -> Floats:
@@ -85,14 +97,15 @@ def opened(model: bytes) -> Any:
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def run_steps(session: Any, series: Floats, state: Floats | None = None) -> StepScored:
-    """Score a series (time, variable) reading by reading, from a state or from the start."""
+def run_steps(session: Any, series: Floats, state: Floats | None = None, times: Floats | None = None) -> StepScored:
+    """Score a series (time, variable), with its local times, reading by reading, from a state or from the start."""
     if state is None:
         size = next(each.shape[0] for each in session.get_inputs() if each.name == STATE)
         state = np.zeros(size)
-    names, steps = [ALERT_SCORE, VARIABLE_SCORES, THRESHOLD, FLAG, NEXT_STATE], []
-    for reading in series:
-        *step, state = session.run(names, {READING: reading[None], STATE: state})
+    steps = []
+    for t, reading in enumerate(series):
+        time = {} if times is None else {TIME: times[t : t + 1]}
+        *step, state = session.run(OUTPUTS, {READING: reading[None], STATE: state, **time})
         steps.append(step)
     alert, variables, thresholds, flags = (np.concatenate(each) for each in zip(*steps, strict=True))
     return StepScored(alert, variables, thresholds, flags, state)
@@ -100,9 +113,11 @@ def run_steps(session: Any, series: Floats, state: Floats | None = None) -> Step
 
 def checked(detector: Comet, model: bytes) -> Agreement:
     """Compare a file with its detector on generated series; raises an error if they disagree."""
-    session, agreement = opened(model), Agreement(0, 0.0, 0)
+    session, agreement, times = opened(model), Agreement(0, 0.0, 0), times_of(detector).tolist()
+    local = np.array([micro + ahead_of_utc(detector.timezone, micro // QUARTER) for micro in times]) / 1e6
     for name, series in generated(detector, SEED):
-        ours, theirs = detector.stream().update_many(series), run_steps(session, series)
+        ours = detector.stream().update_many(series, [micro / 1e6 for micro in times])
+        theirs = run_steps(session, series, times=local if needs_time(detector) else None)
         differences = [
             _relative_difference(ours.alert_scores, theirs.alert_scores),
             _relative_difference(ours.variables, theirs.variables),

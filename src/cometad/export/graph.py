@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-DOUBLE, FLOAT, BOOL = TensorProto.DOUBLE, TensorProto.FLOAT, TensorProto.BOOL
+DOUBLE, FLOAT, INT64, BOOL = TensorProto.DOUBLE, TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Operand = Any  # a wire, an array or a number; Any, because arrays have these operators too
 
 

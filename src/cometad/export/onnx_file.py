@@ -21,7 +21,9 @@ from cometad.export.step import (
     READING,
     STATE,
     THRESHOLD,
+    TIME,
     VARIABLE_SCORES,
+    needs_time,
     step_of,
 )
 from cometad.export.views import VIEW_GRAPHS
@@ -31,6 +33,7 @@ OPSET, IR_VERSION = 17, 8  # old enough for older runtimes; tried with onnxrunti
 PRODUCER = "cometad"
 DOCUMENTED = {
     READING: "one reading (1, variable), in sensor units and in the order of the variables",
+    TIME: "local time (1,) of the reading, in seconds since 1970: what its clock shows, read as if it were UTC",
     STATE: "next_state of the previous reading; zeros for the first one",
     ALERT_SCORE: "the alert score (1,), as in a cometad stream; NaN if a value of the reading is not finite",
     VARIABLE_SCORES: "each variable's calibrated score (1, variable)",
@@ -57,11 +60,6 @@ def exportable(detector: Detector) -> Comet:
             f"A detector with the adaptation {comet.adaptation!r} cannot be exported to ONNX, because the graph cannot "
             "learn. Fit one with adaptation=KeepFitted()."
         )
-    if comet.season_ is not None:
-        raise ParameterError(
-            "A detector with a season cannot be exported to ONNX, because the graph does not know the time. Fit one "
-            "with season none."
-        )
     for view, fitted in zip(comet.kept_, comet.views_, strict=True):
         if type(fitted) not in VIEW_GRAPHS:
             raise ParameterError(
@@ -82,6 +80,7 @@ class Exported:
     delay: int  # readings by which a score lags
     warm_up: int  # readings before all views contribute to the score
     threshold: str
+    timezone: str | None  # of the input `time`; None without it
     state: list[dict[str, object]]  # name, offset, shape and meaning of each part
     state_size: int  # numbers
     agreement: Agreement
@@ -99,6 +98,7 @@ class Exported:
             "delay": self.delay,
             "warm_up": self.warm_up,
             "threshold": self.threshold,
+            "timezone": self.timezone,
             "state": {"size": self.state_size, "bytes": self.state_bytes, "initial": "zeros", "parts": self.state},
             "checked": self.agreement._asdict(),
         }
@@ -124,13 +124,14 @@ def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
     """
     comet = exportable(detector)
     graph, layout = step_of(comet)
-    model = _model(graph, layout.size, comet.names_)
+    model = _model(graph, layout.size, comet)
     agreement = checked(comet, model.SerializeToString())
     found = Exported(
         variables=comet.names_,
         delay=0,
         warm_up=comet.panel_.context,
         threshold=repr(comet.threshold),
+        timezone=comet.timezone if needs_time(comet) else None,
         state=layout.described(),
         state_size=layout.size,
         agreement=agreement,
@@ -143,9 +144,9 @@ def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
     return replace(found, file_bytes=len(written))
 
 
-def _model(graph: Graph, state_size: int, names: tuple[str, ...]) -> ModelProto:
-    row, state = (1, len(names)), (state_size,)
-    inputs = [_info(READING, row), _info(STATE, state)]
+def _model(graph: Graph, state_size: int, comet: Comet) -> ModelProto:
+    row, state, times = (1, len(comet.names_)), (state_size,), [_info(TIME, (1,))] if needs_time(comet) else []
+    inputs = [_info(READING, row), _info(STATE, state), *times]
     numbers = [_info(name, (1,)) for name in (ALERT_SCORE, THRESHOLD, FLAG)]
     outputs = [*numbers, _info(VARIABLE_SCORES, row), _info(NEXT_STATE, state)]
     body = helper.make_graph(graph.nodes, PRODUCER, inputs, outputs, graph.initializers)

@@ -1,11 +1,14 @@
-"""The stages around the views as graphs: trends, scaling, calibrated errors, their means, and verdicts."""
+"""The stages around the views as graphs: trends, seasons, scaling, calibrated errors, their means, and verdicts."""
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from cometad.arrays import Floats
 from cometad.data.cells import LARGEST
 from cometad.data.prepare import LASTING, Scaling, Trends
-from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
+from cometad.data.season import DAILY, SAME, SATURDAY, SUNDAY, WORKING, Season
+from cometad.export.graph import DOUBLE, FLOAT, INT64, Graph, Wire
 from cometad.scoring.scores import LEVEL, USUAL
 from cometad.scoring.signatures import HOT, Signatures
 from cometad.views.panel import CLIP
@@ -37,6 +40,58 @@ def movements(
     held = level + (graph("Sign", beyond) * far + usual) * gain
     after = graph.where(follows, reading - graph.where(near_usual, moved, usual) * (1 - gain), held)
     return graph.where(graph.constant(gain > 0), moved, scored), after, graph.where(follows, 0.0, away + 1.0)
+
+
+def without_season(
+    graph: Graph, season: Season, values: Wire, before: Mapping[str, Wire]
+) -> tuple[Wire, dict[str, Wire]]:
+    """The values (variable,) less what is usual, and the parts of the state after them, as in `Season.push`.
+
+    The means are in a ring (variable with a season, cycle, slot): the number of a slot, modulo its size, is its place.
+    """
+    saved, seasonal = season.state(), np.flatnonzero(season.kind)
+    length, nodes, (_, slots, cycles) = int(saved["whole"][0]), saved["nodes"], saved["recent"].shape
+    at, last = before["at"].cast(INT64), before["open"].cast(INT64)
+    inside = graph("Mod", at, length)
+    slot = inside * slots / length
+    current = (at - inside) / length * slots + slot
+    offset, node = (inside * slots - slot * length).cast(DOUBLE) / float(length), graph("Gather", nodes, slot)
+    early, late = offset < node - SAME, offset > node + SAME
+    to_previous = (node - offset) / graph("Gather", nodes + 1 - np.roll(nodes, 1), slot)
+    to_next = (offset - node) / graph("Gather", 1 - nodes + np.roll(nodes, -1), slot)
+    share = graph.where(early, to_previous, graph.where(late, to_next, 0.0))
+    numbers = graph("Concat", last, current, current + late.cast(INT64) - early.cast(INT64), axis=0)
+    places = graph("Mod", numbers, slots)
+    days = (numbers - places) / slots
+    weekdays = graph("Mod", days + 3, 7)
+    if free := season.free_days():
+        weekdays = graph.where(graph.any(graph.reshape(days, (-1, 1)).same(free), 1), SUNDAY, weekdays)
+    weekdays, places, new = weekdays.cast(DOUBLE), graph.rows(places, 1), ~last.same(current)
+
+    ring = np.arange(cycles * slots).reshape(cycles, slots)
+    here = graph("Mod", last, ring.size).same(ring) & new & (before["count"] > 0.0)
+    mean = graph.reshape(before["sums"] / graph("Max", before["count"], 1.0), (-1, 1, 1))
+    own = graph("Gather", values, seasonal)
+    after = {
+        "means": graph.where(here, mean, before["means"]),
+        "weekdays": graph.where(here, graph.rows(weekdays, 0, 1), before["weekdays"]),
+        "sums": graph.where(new, 0.0, before["sums"]) + graph.clip(own, -LARGEST, LARGEST),
+        "count": graph.where(new, 0.0, before["count"]) + 1.0,
+        "open": current.cast(DOUBLE),
+        "at": before["at"] + 1.0,
+    }
+    found = graph("Gather", after["means"], places, axis=2)  # (variable, cycle, 2)
+    then, today = graph("Gather", after["weekdays"], places, axis=1), graph.rows(weekdays, 1)
+    kind, known = season.kind[seasonal, None, None], found < np.inf
+    weekends = (then >= float(SATURDAY)).same(today >= float(SATURDAY)) & graph.constant(kind == WORKING)
+    alike = (then.same(today) | weekends | graph.constant(kind == DAILY)) & known
+    chosen = alike | (known & ~graph("Unsqueeze", graph.any(alike, 1), np.array([1])))
+    count = graph.total(chosen.cast(INT64), 1, keep=True)
+    ordered, _ = graph.several("TopK", 2, graph.where(chosen, found, np.inf), np.array([cycles]), axis=1, largest=0)
+    lower, upper = (graph("GatherElements", ordered, place / 2, axis=1) for place in (count - 1, count))
+    centers = graph.where(count > 0, (lower + upper) / 2.0, saved["usual"][:, None, None])
+    usual = graph.total(centers * graph("Concat", graph("Sub", 1.0, share), share, axis=0), 2)
+    return graph("ScatterElements", values, seasonal, own - graph.reshape(usual, (-1,))), after
 
 
 def scaled(graph: Graph, scaling: Scaling, values: Wire) -> Wire:

@@ -5,14 +5,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cometad.comet import Comet
+from cometad.data.season import Season
 from cometad.export.graph import DOUBLE, Graph, Wire
 from cometad.export.rules import RULE_GRAPHS, Slot
-from cometad.export.stages import excused, movements, power_mean, scaled, variable_scores
+from cometad.export.stages import excused, movements, power_mean, scaled, variable_scores, without_season
 from cometad.export.views import VIEW_GRAPHS
 
-READING, STATE, NEXT_STATE = "reading", "state", "next_state"
+READING, TIME, STATE, NEXT_STATE = "reading", "time", "state", "next_state"
 ALERT_SCORE, VARIABLE_SCORES, THRESHOLD, FLAG = "alert_score", "variable_scores", "threshold", "flag"
+OUTPUTS = (ALERT_SCORE, VARIABLE_SCORES, THRESHOLD, FLAG, NEXT_STATE)
 SEEN = "seen"  # the first part of the state
+LATEST = 9e9  # seconds since 1970; float64 has no microseconds of later ones
 LARGEST = np.finfo(np.float64).max
 
 
@@ -59,6 +62,9 @@ def step_of(detector: Comet) -> tuple[Graph, StateLayout]:
     given, state = graph.wire(READING), graph.wire(STATE)  # (1, variable), (number,)
     valid = graph.all(abs(given) <= LARGEST)  # (1,)  false for NaN
     before = layout.unpacked(graph, state)
+    if needs_time(detector):
+        valid &= abs(graph.wire(TIME)) <= LATEST
+        before["at"] = graph("Round", graph.wire(TIME) * 1e6)
     reading, after = _scaled(detector, graph, graph.where(valid, given, 0.0), before)
     window = graph("Concat", before["rows"], reading, axis=0)
     alert, variables = _alert_and_variables(detector, graph, window, before[SEEN])
@@ -84,18 +90,41 @@ def layout_of(detector: Comet) -> StateLayout:
             Slot("level", zeros, "level of each variable that grows or wanders"),
             Slot("away", zeros, "consecutive readings too far for the level to follow"),
         ]
+    if detector.season_ is not None:
+        slots += season_slots(detector.season_)
     return StateLayout([*slots, *RULE_GRAPHS[type(detector.threshold)].slots(detector)])
+
+
+def needs_time(detector: Comet) -> bool:
+    """Whether its graph has the input `time`."""
+    return detector.season_ is not None and detector.season_.by_clock
+
+
+def season_slots(season: Season) -> list[Slot]:
+    saved, zero = season.state(), np.zeros(1)
+    means, weekdays = (saved[name].transpose(0, 2, 1) for name in ("recent", "days"))
+    means = np.where(np.isnan(means), np.inf, means)  # a variable without any has 0 as their weekdays
+    slots = [
+        Slot("means", means, "mean of each slot in past cycles, for variables with a season; infinite if unknown"),
+        Slot("weekdays", weekdays.max(axis=0) * 1.0, "weekdays of the means: 0 for Mondays, 6 for holidays"),
+        Slot("sums", np.zeros(len(means)), "sums of the readings of the open slot"),
+        Slot("count", zero, "readings of the open slot"),
+        Slot("open", zero, "number of the open slot since 1970, or since training began"),
+    ]
+    return slots if season.by_clock else [*slots, Slot("at", saved["whole"][1:] * 1.0, "readings since training began")]
 
 
 def _scaled(detector: Comet, graph: Graph, reading: Wire, before: dict[str, Wire]) -> tuple[Wire, dict[str, Wire]]:
     """A scaled reading (1, variable), and the parts of the state after it."""
-    if not detector.trends_.any:
-        return scaled(graph, detector.scaling_, reading), {}
-    values = graph.reshape(reading, (-1,))
-    moved, level, away = movements(
-        graph, detector.trends_, values, before["level"], before["away"], before[SEEN].same(0.0)
-    )
-    return graph.reshape(scaled(graph, detector.scaling_, moved), (1, -1)), {"level": level, "away": away}
+    values, after = graph.reshape(reading, (-1,)), {}
+    if detector.trends_.any:
+        values, after["level"], after["away"] = movements(
+            graph, detector.trends_, values, before["level"], before["away"], before[SEEN].same(0.0)
+        )
+    if detector.season_ is not None:
+        values, own = without_season(graph, detector.season_, values, before)
+        after |= own
+    return graph.reshape(scaled(graph, detector.scaling_, values), (1, -1)), after
 
 
 def _alert_and_variables(detector: Comet, graph: Graph, window: Wire, seen: Wire) -> tuple[Wire, Wire]:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from cometad.arrays import Floats, Floats32
-from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
+from cometad.export.graph import DOUBLE, FLOAT, INT64, Graph, Wire
 from cometad.views.activity import LEAST, FittedActivity
 from cometad.views.balance import FittedBalance
 from cometad.views.blocks import FittedBlocks
@@ -107,7 +106,7 @@ def nearest(graph: Graph, windows: Wire, codes: Sequence[Floats]) -> Wire:
     def exactly(inner: Graph) -> Wire:
         return _in_our_order(inner, windows.inside(inner), weights.inside(inner), halves)
 
-    return graph.branch(graph.any(upper - lower <= bound), exactly, first, TensorProto.INT64)
+    return graph.branch(graph.any(upper - lower <= bound), exactly, first, INT64)
 
 
 def _tables(codes: Sequence[Floats]) -> tuple[Floats32, Floats]:
