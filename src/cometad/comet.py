@@ -257,9 +257,10 @@ class Comet(Detector):
         self.trimmed_ = excluded(exclude, series)
         kinds = certain_kinds(series, self.kinds or {}, self.trends)
         series = self._filled(series)
-        self.trends_ = Trends.fit(series.values, series.imputed, kinds)
-        series = replace(series, values=self.trends_(series.values, series.imputed))
         learned = ~unusable(self.trimmed_, len(series))
+        measured = learned[:, None] & (~np.isnan(series.values) if series.imputed is None else ~series.imputed)
+        self.trends_ = Trends.fit(series.values, None if measured.all() else ~measured, kinds)
+        series = replace(series, values=self.trends_(series.values, series.imputed))
         self.season_, moved = Season.fit(self.season, self.timezone, self.holidays, series, learned)
         series = replace(series, values=moved)
         scaled, usable, found = self._cross_fit(series)
@@ -319,11 +320,13 @@ class Comet(Detector):
         views = tuple(
             Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.kept_
         )
-        states = [self.trends_.kinds.get(i) == STATE for i in range(len(self.names_))]
-        moved = np.where(states, series.values, self._moved(series))
+        moved, kinds = self._moved(series), self.trends_.kinds
+        scaled = self.substituted(self.scaling_(moved), series.doubtful)
+        if states := [i for i, kind in kinds.items() if kind == STATE]:  # their readings, less what is usual
+            moved[:, states] += (series.values - self.trends_(series.values, series.imputed))[:, states]
         usually = None if self.season_ is None else self.season_.usually
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
-        return ViewsExplainer(*fitted, series, moved, self._scaled(series), usually)
+        return ViewsExplainer(*fitted, series, moved, scaled, usually)
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.
@@ -393,7 +396,7 @@ class Comet(Detector):
             strategy("fit", "restore", "reason", "min_rows")("views", view)
         for name in ("trim", "trends"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
-        known = self.kinds is None or (isinstance(self.kinds, dict) and set(self.kinds.values()) <= set(DECLARED))
+        known = self.kinds is None or (isinstance(self.kinds, dict) and all(k in DECLARED for k in self.kinds.values()))
         require(known, "kinds", f"None or a dict from variables to {', '.join(DECLARED)}", self.kinds)
         check_season(self.season, self.timezone, self.holidays)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)

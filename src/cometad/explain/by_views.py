@@ -165,12 +165,15 @@ class ViewsExplainer:
 
         It is the healthy one that follows it most closely in training, if it does not explain the readings now.
         """
+        if not named.voice.relation:
+            return named
         close = np.where(own < own[i], np.abs(self._correlations[i]), 0.0)
         closest = int(close.argmax())
-        if not named.voice.relation or close[closest] < RELATED:
+        if close[closest] < RELATED:
             return named
-        rows = (self.scaled[start:stop] - self.level.center) / self.level.deviation
-        left = np.abs(rows[:, i] - self._correlations[i, closest] * rows[:, closest]).max()
+        both = [i, closest]
+        rows = (self.scaled[start:stop, both] - self.level.center[both]) / self.level.deviation[both]
+        left = np.abs(rows[:, 0] - self._correlations[i, closest] * rows[:, 1]).max()
         if left <= BROKEN * np.sqrt(1 - close[closest] ** 2):
             return named
         words = named.voice.relation.format(self.series.names[closest])
