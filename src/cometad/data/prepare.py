@@ -34,7 +34,6 @@ MEMORY = 64  # readings that the level of a wandering variable looks back on
 SLOW = 32  # readings per step, on average: the pace of a slower counter shows only over several steps
 STEADY = 1e-5  # of a counter's usual increment: a smaller spread is rounding
 APART = 16  # times its range: how far from a state's nearest value one as far as the next value is scored
-GLANCE, TURNS = 1000, 125  # readings: nearly all sensors that do not stray turn back more often among the first ones
 FAR = 50.0  # standard deviations: the level follows movements beyond it no faster
 LASTING = 512  # readings in a row beyond it, after which the level starts anew
 
@@ -103,11 +102,7 @@ class Trends:
 
         def look_at(i: int) -> None:
             own = values[:, i] if imputed is None else values[~imputed[:, i], i]
-            first = np.diff(own[:GLANCE])
-            turns = min(np.count_nonzero(first > 0), np.count_nonzero(first < 0))
-            if not len(own) or (i not in certain and not strayed[i] and turns > TURNS):
-                return
-            found[i] = certain.get(i) or kind_of(own, strayed[i], cuts)
+            found[i] = (certain.get(i) or kind_of(own, strayed[i], cuts)) if len(own) else SENSOR
             if found[i] == STATE:
                 known[i] = np.unique(own)
                 far[i] = APART / max(min(np.diff(known[i]) / np.ptp(own), default=1.0), ALIKE)
@@ -363,14 +358,6 @@ class Likely(NamedTuple):
     def check_state(self) -> None:
         symmetric = np.array_equal(self.precision, self.precision.T)
         require_state(symmetric and _is_positive(self.precision), "its 'likely.precision' is no inverse covariance")
-
-    def correlations(self) -> Floats:
-        """The correlations (variable, variable) of scaled readings."""
-        with serial_products():
-            covariance = np.linalg.inv(self.precision)
-        deviation = np.sqrt(np.diag(covariance))
-        correlations: Floats = covariance / np.outer(deviation, deviation)
-        return correlations
 
     def __call__(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
         """Replace `doubtful` cells of scaled readings (time, variable) by their conditional mean, given the others."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from cometad.alerting.alerts import Event
 from cometad.arrays import Flags, Floats, Floats32
+from cometad.compute import serial_products
 from cometad.data.prepare import Likely, Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
@@ -181,7 +182,10 @@ class ViewsExplainer:
 
     @cached_property
     def _correlations(self) -> Floats:
-        return self.likely.correlations()
+        with serial_products():
+            covariance = np.linalg.inv(self.likely.precision)
+        deviation = np.sqrt(np.diag(covariance))
+        return np.asarray(covariance / np.outer(deviation, deviation))
 
     def _normal(self, begin: int, end: int, voices: Sequence[int | None], causes: Flags) -> Floats:
         """What is expected of the scaled movements of the steps begin..end (time, variable).
