@@ -307,7 +307,11 @@ class Comet(Detector):
         scaled = self.substituted(self.scaling_(moved), series.doubtful)
         if states := [i for i, kind in kinds.items() if kind == STATE]:  # their readings, less what is usual
             moved[:, states] += (series.values - self.trends_(series.values, series.imputed))[:, states]
-        usually = None if self.season_ is None else self.season_.usually
+        season, micros = self.season_, series.micros  # once: it converts the times of the whole series
+
+        def usually(i: int, step: int) -> str:
+            return "" if season is None else season.usually(i, None if micros is None else int(micros[step]))
+
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
         return ViewsExplainer(*fitted, series, moved, scaled, usually)
 

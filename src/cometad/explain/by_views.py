@@ -60,7 +60,7 @@ class ViewsExplainer:
     """Explains scores of a series with the fitted state of a detector; see `Comet.explain`.
 
     What is scored are the `scaled` ones of `moved`: the values, or for a variable with a trend its movements, less what
-    is usual at their times. `usually` says in words when a variable is as expected at a time.
+    is usual at their times. `usually` says in words when a variable with a season is as expected at a time step.
     """
 
     panel: Panel
@@ -72,7 +72,7 @@ class ViewsExplainer:
     series: Series
     moved: Floats  # (time, variable)
     scaled: Floats32  # (time, variable)
-    usually: Callable[[int, int | None], str] | None = None
+    usually: Callable[[int, int], str]  # at this variable and time step
 
     def __call__(self, event: object, context: int = 32) -> Explanation:
         check_integer("context", context, 0)
@@ -98,7 +98,7 @@ class ViewsExplainer:
         normal = self.scaling.back(expected) + np.where(np.isnan(observed) & (levels != 0), np.nan, levels)
         named = [self._related(one, i, own, start, stop) for i, one in enumerate(named)]
         reasons = [
-            self._reason(names[i], i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
+            self._reason(i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
             for i in range(len(names))
         ]
         ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
@@ -224,16 +224,7 @@ class ViewsExplainer:
         return expected
 
     def _reason(
-        self,
-        name: str,
-        i: int,
-        share: float,
-        named: Named,
-        event: slice,
-        begin: int,
-        peak: int,
-        observed: Floats,
-        normal: Floats,
+        self, i: int, share: float, named: Named, event: slice, begin: int, peak: int, observed: Floats, normal: Floats
     ) -> Reason:
         inside = slice(event.start - begin, event.stop - begin)
         gaps = np.abs(observed[inside, i] / 2 - normal[inside, i] / 2)  # halves: the difference may overflow
@@ -241,13 +232,10 @@ class ViewsExplainer:
         start = max(event.start, min(step - SHOWN // 2, event.stop - SHOWN))
         stop = min(start + SHOWN, event.stop)
         rows = slice(start - begin, stop - begin)
-        band = None
-        if named.expects is not None:
-            band = float(self._bands(i)[named.expects] * self.scaling.unit[i])
+        band = None if named.expects is None else float(self._bands(i)[named.expects] * self.scaling.unit[i])
         seen, expected = observed[rows, i].copy(), normal[rows, i].copy()
-        micros = self.series.micros
-        usually = "" if self.usually is None else self.usually(i, None if micros is None else int(micros[step]))
+        usually = self.usually(i, step)
         view, why, _ = named.voice
         if usually and view == level.NAME:
             why = f"far from what is usual {usually}"
-        return Reason(name, share, view, why, step, start, stop, seen, expected, band, usually=usually)
+        return Reason(self.series.names[i], share, view, why, step, start, stop, seen, expected, band, usually=usually)
