@@ -303,17 +303,16 @@ class Comet(Detector):
         views = tuple(
             Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.kept_
         )
-        moved, kinds = self._moved(series), self.trends_.kinds
-        scaled = self.substituted(self.scaling_(moved), series.doubtful)
-        if states := [i for i, kind in kinds.items() if kind == STATE]:  # their readings, less what is usual
-            moved[:, states] += (series.values - self.trends_(series.values, series.imputed))[:, states]
-        season, micros = self.season_, series.micros  # once: it converts the times of the whole series
+        kinds, season, micros = self.trends_.kinds, self.season_, series.micros
+        states = [kinds.get(i) == STATE for i in range(len(self.names_))]
+        moved = np.where(states, series.values, self.trends_(series.values, series.imputed))
+        moved = moved if season is None else season(series, moved)
 
         def usually(i: int, step: int) -> str:
             return "" if season is None else season.usually(i, None if micros is None else int(micros[step]))
 
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
-        return ViewsExplainer(*fitted, series, moved, scaled, usually)
+        return ViewsExplainer(*fitted, series, moved, self._scaled(series), usually)
 
     def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.

@@ -210,6 +210,8 @@ def test_a_state_with_a_season_is_expected_to_hold_what_it_usually_does():
     reason = detector.explain(fresh, (204, 210)).reasons[0]
     assert reason.variable == "valve"
     np.testing.assert_allclose(reason.expected, 50.0, atol=1.0)
+    broken = fresh.with_columns(pl.Series("valve", np.where(hours[:480] == 205, 1e9, fresh["valve"])))
+    np.testing.assert_allclose(detector.explain(broken, 205).reasons[0].expected, 50.0, atol=1.0)
 
 
 def test_a_counter_may_start_anew_but_not_stop(plant, fitted):
