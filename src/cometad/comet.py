@@ -153,6 +153,7 @@ class Comet(Detector):
         "verdicts": fact("verdicts_", each(restored_verdict), pack=each(asdict), optional=True),
     }
     _training_need = "the views need"
+    _later: ClassVar = {"kinds": None, "season": "auto", "timezone": "UTC", "holidays": None}
 
     views_: tuple[FittedView, ...]
     alert_tails_: Floats  # (view, 3, variable)  tails of the errors

@@ -53,6 +53,7 @@ class SavedDetector(Parameters, ABC):
     saved: ClassVar[Table] = {}  # the learned arrays, besides those of every detector
     saved_facts: ClassVar[Table] = {}  # what was learned and is not an array
     _identity_name: ClassVar[str] = ""  # in the identity that snapshots carry; the name of the class if empty
+    _later: ClassVar[dict[str, Any]] = {}  # parameters that are no part of it while they have these values
 
     scaler: str
     gaps: Gaps
@@ -160,12 +161,15 @@ class SavedDetector(Parameters, ABC):
     def _identity(self) -> bytes:
         """A digest of everything scoring depends on, computed once: a fleet opens thousands of streams."""
         if self._digest is None:
-            parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
+            given = self.get_params(deep=False).items()
+            parameters = {
+                name: describe(own) for name, own in given if name not in self._later or own != self._later[name]
+            }
             digest = hashlib.sha256(
                 json.dumps([self._identity_name or type(self).__name__, parameters, self.names_]).encode()
             )
             for name, array in sorted(saved_state(self, {**_SCORING, **self.saved}).items()):
-                digest.update(name.encode() + array.tobytes())
+                digest.update(name.encode() + array.tobytes() if array.size else b"")
             self._digest = digest.digest()
         return self._digest
 

@@ -279,7 +279,7 @@ def test_check_says_what_would_happen(folder):
     found = json.loads(shown)
     assert (code, found["ok"]) == (0, True)
     assert {column["name"]: column["use"] for column in found["columns"]}["still"] == "constant"
-    assert "'id' only grows or only falls" in found["notes"][0]
+    assert "'id' only counts readings or tells the time: it is not learned." in found["notes"][0]
 
 
 def test_check_compares_with_a_detector(folder):

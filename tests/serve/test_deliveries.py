@@ -282,8 +282,8 @@ def test_messages_are_given_up_after_some_hours_and_kept_in_the_list(serving, no
 def weak_then_strong(rows=300):
     """A weak event, and one that is weak at first and then strong."""
     values = plant(rows, seed=1)
-    values[60:66] += 0.6
-    values[160:164] += 0.6
+    values[60:66] += 0.8
+    values[160:164] += 0.8
     values[164:168] += 6
     return values
 

@@ -503,6 +503,7 @@ def test_a_stream_may_get_a_detector_with_other_variables(running, tmp_path):
     upload(client, "two", file.read_bytes())
     put(client, "other")
     post(client, "other", as_readings(VALUES[:50]))
+    settled(client, "other", 50)  # a detector with other variables cannot score them
     put(client, "other", detector="two")
     post(client, "other", as_readings(VALUES[50:80], first=50))
     settled(client, "other", 80)
