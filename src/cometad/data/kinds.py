@@ -87,10 +87,8 @@ LABELS = {"label", "labels", "anomaly", "isanomaly", "anomalous", "outlier", "is
 DATE = {part: part for part in ("year", "quarter", "month", "week", "weekday", "day", "hour", "minute", "second")}
 DATE |= {"dayofweek": "weekday", "dayofyear": "ordinal_day"}  # as polars calls it
 ZONES = range(-12, 15)  # hours that a clock may be ahead of UTC
-DOUBTFUL = {
-    **{"index": "only counts the readings.", CLOCK: "only counts the readings or tells the time."},
-    **{"calendar": "looks like a part of the date.", "label": "looks like a label, not like a measurement."},
-}
+DOUBTFUL = {"index": "only counts the readings.", CLOCK: "only counts the readings or tells the time."}
+DOUBTFUL |= {"calendar": "looks like a part of the date.", "label": "looks like a label, not like a measurement."}
 
 
 def questions(series: Series) -> list[Finding]:
