@@ -35,25 +35,10 @@ from cometad.saving import Table, array, arrays, counted, each, fact, part, part
 from cometad.scoring.scores import StepScores, Tails, check_tails, usual_pooling
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, signatures
 from cometad.series import Series
-from cometad.views import Activity, Balance, Forecast, Joint, Patterns
+from cometad.views import Activity, Balance, Forecast, Joint, Patterns, trim
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel, ViewsRun, clipped, gather_signature, score_series
-from cometad.views.trim import (
-    AGAIN,
-    MOST,
-    ROUNDS,
-    Stretch,
-    Times,
-    excluded,
-    find_misfits,
-    merged,
-    restored_stretch,
-    restored_times,
-    saved_times,
-    times_of,
-    unusable,
-)
 from cometad.views.view import FittedView, View
 
 if TYPE_CHECKING:
@@ -163,8 +148,8 @@ class Comet(Detector):
     }
     saved_facts: ClassVar[Table] = {
         "left_out": fact("left_out_", each(partial(counted, name="left_out")), optional=True),
-        "trimmed": fact("trimmed_", each(restored_stretch), pack=each(list)),
-        "trimmed_times": fact("trimmed_times_", each(restored_times), pack=each(saved_times), optional=True),
+        "trimmed": fact("trimmed_", each(trim.restored_stretch), pack=each(list)),
+        "trimmed_times": fact("trimmed_times_", each(trim.restored_times), pack=each(trim.saved_times), optional=True),
         "verdicts": fact("verdicts_", each(restored_verdict), pack=each(asdict), optional=True),
     }
     _training_need = "the views need"
@@ -176,10 +161,8 @@ class Comet(Detector):
     level_: Level
     likely_: Likely
     bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
-    trimmed_: tuple[Stretch, ...]
-    trimmed_times_: tuple[Times, ...] | None = (
-        None  # of their first and last readings, if the training series had times
-    )
+    trimmed_: tuple[trim.Stretch, ...]
+    trimmed_times_: tuple[trim.Times, ...] | None = None  # of their first and last readings, if times were known
     left_out_: tuple[int, ...] = ()  # places in `views` of those that need a longer history
     verdicts_: tuple[Verdict, ...] = ()
     normal_: tuple[Signature, ...] = ()  # of the verdicts
@@ -255,23 +238,24 @@ class Comet(Detector):
         [(200, 260)]
         """
         series = self._begin(X)
-        self.trimmed_ = excluded(exclude, series)
+        self.trimmed_ = trim.excluded(exclude, series)
         kinds = certain_kinds(series, self.kinds or {}, self.trends)
         series = self._filled(series)
-        self.trends_ = Trends.fit(series.values, series.imputed, kinds)
+        learned = ~trim.unusable(self.trimmed_, len(series))
+        measured = learned[:, None] & (~np.isnan(series.values) if series.imputed is None else ~series.imputed)
+        self.trends_ = Trends.fit(series.values, None if measured.all() else ~measured, kinds)
         series = replace(series, values=self.trends_(series.values, series.imputed))
-        learned = ~unusable(self.trimmed_, len(series))
         self.season_, moved = Season.fit(self.season, self.timezone, self.holidays, series, learned)
         series = replace(series, values=moved)
         scaled, usable, found = self._cross_fit(series)
-        most = min(MOST * usable.sum(), usable.sum() - self._least_training_rows())
-        looks = ROUNDS if self.trim else 0
-        while looks and (misfits := find_misfits(found, self.kept_, series.names, most)):
+        most = min(trim.MOST * usable.sum(), usable.sum() - self._least_training_rows())
+        looks = trim.ROUNDS if self.trim else 0
+        while looks and (misfits := trim.find_misfits(found, self.kept_, series.names, most)):
             count = sum(stretch.stop - stretch.start for stretch in misfits)
-            most, looks = most - count, looks - 1 if count > AGAIN * len(series) else 0
-            self.trimmed_ = merged((*self.trimmed_, *misfits))
+            most, looks = most - count, looks - 1 if count > trim.AGAIN * len(series) else 0
+            self.trimmed_ = trim.merged((*self.trimmed_, *misfits))
             scaled, usable, found = self._cross_fit(series)
-        self.trimmed_times_ = times_of(self.trimmed_, series.times)
+        self.trimmed_times_ = trim.times_of(self.trimmed_, series.times)
         self.views_ = fit_views(self.kept_, found.rows, usable, self.seed)
         self.alert_tails_, self.ranking_tails_ = found.alert, found.ranking
         self.verdicts_ = self.normal_ = ()
@@ -280,14 +264,14 @@ class Comet(Detector):
         self.decision_scores_, _, imputed = self._step_scores(self.substituted(scaled, series.doubtful), series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
-        self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
+        self.imputed_ |= ~all_usable(~trim.unusable(self.trimmed_, len(series)), self.panel_.context)
         self.alert_scores_ = score_folds(found, self._exponent)
         self._fit_threshold()
         return self
 
     def _cross_fit(self, series: Series) -> tuple[Floats32, Flags, CrossFitted]:
         """Scale the series by its usable rows, and cross-fit the views on them."""
-        usable = ~unusable(self.trimmed_, len(series))
+        usable = ~trim.unusable(self.trimmed_, len(series))
         if series.doubtful is not None:
             usable &= ~series.doubtful.any(axis=1)
         if usable.sum() < self._least_training_rows():
@@ -320,9 +304,14 @@ class Comet(Detector):
         views = tuple(
             Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.kept_
         )
-        states = [self.trends_.kinds.get(i) == STATE for i in range(len(self.names_))]
-        moved = np.where(states, series.values, self._moved(series))
-        usually = None if self.season_ is None else self.season_.usually
+        kinds, season, micros = self.trends_.kinds, self.season_, series.micros
+        states = [kinds.get(i) == STATE for i in range(len(self.names_))]
+        moved = np.where(states, series.values, self.trends_(series.values, series.imputed))
+        moved = moved if season is None else season(series, moved)
+
+        def usually(i: int, step: int) -> str:
+            return "" if season is None else season.usually(i, None if micros is None else int(micros[step]))
+
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
         return ViewsExplainer(*fitted, series, moved, self._scaled(series), usually)
 
@@ -394,7 +383,7 @@ class Comet(Detector):
             strategy("fit", "restore", "reason", "min_rows")("views", view)
         for name in ("trim", "trends"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
-        known = self.kinds is None or (isinstance(self.kinds, dict) and set(self.kinds.values()) <= set(DECLARED))
+        known = self.kinds is None or (isinstance(self.kinds, dict) and all(k in DECLARED for k in self.kinds.values()))
         require(known, "kinds", f"None or a dict from variables to {', '.join(DECLARED)}", self.kinds)
         check_season(self.season, self.timezone, self.holidays)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)

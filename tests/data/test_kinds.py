@@ -38,16 +38,21 @@ def naive_kind(readings):
         counts = len(sizes) >= 20 or (not rests and (len(sizes) >= 8 or equal))
     if counts:
         return "counter"
-    return "state" if 32 * len(sizes) <= len(readings) and 2 <= len(set(readings)) <= 8 else "sensor"
+    values = sorted(set(readings))
+    if 32 * len(sizes) > len(readings) or not 2 <= len(values) <= 8:
+        return "sensor"
+    to_the_next = max(sizes) <= (1 + 1e-6) * min(b - a for a, b in itertools.pairwise(values))
+    fine = len(values) > 2 and max(sizes) <= 0.1 * max(map(abs, values))
+    return "sensor" if to_the_next and fine else "state"
 
 
 RUNS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 60)), min_size=1, max_size=30)
 GROWTH = st.lists(st.tuples(st.sampled_from([0, 0, 1, 1, 1, 3, -50]), st.integers(1, 60)), min_size=1, max_size=40)
 
 
-@given(runs=RUNS)
-def test_the_kind_equals_the_naive_rules(runs):
-    readings = np.array([float(value) for value, length in runs for _ in range(length)])
+@given(runs=RUNS, base=st.sampled_from([0.0, 18.0, 90.0, -50.0]))
+def test_the_kind_equals_the_naive_rules(runs, base):
+    readings = np.array([base + value for value, length in runs for _ in range(length)])
     assert kind_of(readings, strayed=False) == naive_kind(readings.tolist())
 
 
@@ -65,6 +70,7 @@ def test_a_counter_starts_anew_below_the_highest_reading_at_which_it_did_and_its
     assert restarts_at(meter) == 5.0
     assert restarts_at(np.arange(9.0)) == -math.inf
     assert restarts_at(-np.arange(9.0)) == -math.inf
+    assert restarts_at(np.ones(1)) == -math.inf
 
 
 # -- what is scored ----------------------------------------------------------------------------------------------------
@@ -177,6 +183,37 @@ def test_known_values_of_a_state_raise_nothing_and_others_are_found(plant, fitte
     assert set(found.reasons[0].expected.round().tolist()) <= {40.0, 60.0}
 
 
+def test_rounding_errors_and_gaps_of_a_state_are_no_other_values():
+    random = np.random.default_rng(0)
+    valve = np.repeat(random.integers(0, 2, 30), 100) * 0.3
+    valve[1500:] = np.where(valve[1500:] > 0, 3 * 0.1, 0.0)  # 0.30000000000000004
+    gone = valve.copy()
+    gone[500:510], gone[-9:-4] = np.nan, np.nan
+    table = np.column_stack([sensors(random, 3000), gone])
+    detector = Comet(gaps=Interpolate(20)).fit(table)
+    assert detector.trends_.kinds == {4: "state"}
+    again = np.where(valve > 0, 0.3 + 1e-12, 0.0)[:, None]
+    near = detector.trends_(np.hstack([table[:, :4], again]))[:, 4]
+    np.testing.assert_allclose(near, valve, atol=1e-3)
+    moved = detector.trends_(np.full((1, 5), 0.1), np.ones((1, 5), bool))
+    assert moved[0, 4] == 0.0
+
+
+def test_a_state_with_a_season_is_expected_to_hold_what_it_usually_does():
+    random, hours = np.random.default_rng(0), np.arange(24 * 70)
+    times = [datetime(2026, 1, 5) + timedelta(hours=int(hour)) for hour in hours]
+    valve = np.where((hours % 24 >= 8) & (hours % 24 < 18), 50.0, 0.0)
+    table = pl.DataFrame({"time": times, "valve": valve, "flow": random.normal(size=len(hours))})
+    detector = Comet(kinds={"valve": "state"}).fit(table[:1200])
+    assert detector.season_ is not None
+    fresh = table[1200:].with_columns(pl.Series("valve", np.where(hours[:480] // 6 == 34, 20.0, valve[1200:])))
+    reason = detector.explain(fresh, (204, 210)).reasons[0]
+    assert reason.variable == "valve"
+    np.testing.assert_allclose(reason.expected, 50.0, atol=1.0)
+    broken = fresh.with_columns(pl.Series("valve", np.where(hours[:480] == 205, 1e9, fresh["valve"])))
+    np.testing.assert_allclose(detector.explain(broken, 205).reasons[0].expected, 50.0, atol=1.0)
+
+
 def test_a_counter_may_start_anew_but_not_stop(plant, fitted):
     energy = plant["energy"].to_numpy()[4000:]
     scores = fitted.step_scores(plant[4000:]).alerts
@@ -244,9 +281,19 @@ def test_a_declared_state_may_change_often():
     assert detector.trends_.known[:, 4].tolist() == [0.0, 5.0]
     still = Comet(kinds={"v0": "state"}).fit(np.column_stack([np.full(2000, 3.0), pump]))
     assert still.trends_.known[:, 0].tolist() == [3.0]
+    recipes = np.column_stack([sensors(random, 640), np.repeat(np.arange(64.0), 10)])
+    recipes[5, 4] = np.nan
+    assert Comet(kinds={"v4": "state"}, gaps=ForwardFill(2)).fit(recipes).trends_.kinds == {4: "state"}
 
 
-@pytest.mark.parametrize("kinds", ["counter", {"v0": "meter"}, {"v0": None}, [("v0", "state")]])
+def test_a_declared_counter_with_a_single_reading_is_refused_like_any_other_variable():
+    series = sensors(np.random.default_rng(0), 600)
+    series[1:, 2] = np.nan
+    with pytest.raises(InputError, match="Only 3 of 600 readings can be learned from"):
+        Comet(kinds={"v2": "counter"}, gaps=ForwardFill(2)).fit(series)
+
+
+@pytest.mark.parametrize("kinds", ["counter", {"v0": "meter"}, {"v0": None}, {"v0": ["state"]}, [("v0", "state")]])
 def test_kinds_are_a_dict_of_known_words(kinds):
     with pytest.raises(ParameterError, match="The 'kinds' parameter must be None or a dict from variables to counter"):
         Comet(kinds=kinds).check_parameters()

@@ -24,7 +24,7 @@ SERIES = st.one_of(
     st.tuples(CELL, CELL, st.integers(400, 600)).map(lambda drawn: [drawn[0]] + [drawn[1]] * drawn[2]),
 )
 GAIN = st.sampled_from([1.0, 1 / 64, 0.25])
-STARTS = st.sampled_from([(), (-math.inf,), (0.5,), (1e5,), (math.inf,)])  # where a counter starts anew
+STARTS = st.sampled_from([(), (-math.inf,), (0.5,), (1e5,)])  # where a counter starts anew
 VALUES = st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=5, unique=True).map(sorted)
 
 
@@ -34,15 +34,11 @@ def naive_movements(readings, gain, usual, far, known=()):
     for reading in readings:
         if not gain:
             near = min(known, key=lambda value: abs(reading - value))
-            movements.append(near + far * (reading - near))
+            movements.append(near if math.isnan(reading) else near + far * (reading - near))
         elif math.isnan(reading):
             movements.append(usual)
             level, away = None, 0
-        elif (
-            level is None
-            or away == 512
-            or (known and (known[0] == math.inf or (reading <= known[0] and reading < level)))
-        ):
+        elif level is None or away == 512 or (known and reading <= known[0] and reading < level):
             movements.append(usual)
             level, away = reading - usual + gain * usual, 0
         else:
@@ -111,6 +107,21 @@ def switching(random, rows=ROWS):
     return 0.05 * random.normal(size=rows) + 10.0 * (np.arange(rows) > rows * 2 / 3)
 
 
+def test_what_is_excluded_does_not_count():
+    random = np.random.default_rng(0)
+    series = np.column_stack([np.cumsum(random.random(ROWS)), wandering(random), set_point(random)])
+    series = np.column_stack([series, random.normal(size=(ROWS, 6))])
+    kinds = Trends.fit(series).kinds
+    assert kinds == {0: "counter", 1: "wanders", 2: "state"}
+    series[1000:2400] = 500 * random.random((1400, 9))
+    series[2400:, 1] += 300.0  # it went on meanwhile
+    fitted = Comet(season="none", trim=False).fit(series, exclude=[(1000, 2400)]).trends_
+    assert fitted.kinds == kinds
+    assert Comet(trim=False).fit(series).trends_.kinds != kinds
+    assert fitted.usual[0] < 1
+    assert fitted.known[:3, 2].tolist() == [0.0, 20.0, 40.0]
+
+
 def steps_at(*places):
     return lambda random: np.isin(STEPS, places).cumsum()
 
@@ -146,6 +157,8 @@ KINDS = {
     "walk with a trend": (wandering, "wanders"),
     "trend below noise": (lambda random: random.normal(size=ROWS) + STEPS / 1000, "wanders"),
     "half a cycle": (lambda random: np.cos(STEPS / ROWS * np.pi) + 0.05 * random.normal(size=ROWS), "wanders"),
+    "slow temperature, rounded": (lambda random: np.round(2 * np.sin(STEPS / 400)) / 2 + 20, None),
+    "mode that moves to the next": (lambda random: np.round(2 * np.sin(STEPS / 400)) + 4, "state"),
     "noise": (lambda random: random.normal(size=ROWS), None),
     "ten cycles": (lambda random: np.sin(STEPS / ROWS * 20 * np.pi), None),
     "switch that is turned on once": (lambda random: STEPS > 3000, "state"),

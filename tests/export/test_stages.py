@@ -113,9 +113,9 @@ def test_scaling_is_the_same_to_the_bit():
 
 def test_trends_are_the_same_to_the_bit():
     rng = np.random.default_rng(0)
-    gain, usual = np.array([0.0, 1.0, 1 / 64, 1 / 64, 0.0, 1.0, 1.0, 1 / 90]), rng.normal(size=8)
+    gain, usual = np.array([0.0, 1.0, 1 / 64, 1 / 64, 0.0, 1.0, 0.0, 1 / 90]), rng.normal(size=8)
     known = np.full((3, 8), np.nan)  # of a state, of a counter that starts anew, a clock and a slow counter
-    known[:, 4], known[0, 5:] = [-9.0, 2.0, 7.0], [0.5, np.inf, -np.inf]
+    known[:, 4], known[0, 5:] = [-9.0, 2.0, 7.0], [0.5, 3.0, -np.inf]
     trends = Trends(gain, usual, np.array([0.0, 3.0, 2.0, 1.0, 0.5, 0.0, 0.0, 1.0]), known)
     readings = np.cumsum(rng.normal(size=(900, 8)), axis=0)
     readings[100 : 100 + LASTING + 50, 3] += 500.0  # so long that the level starts anew

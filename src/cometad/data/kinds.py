@@ -22,6 +22,7 @@ PER_RESTART = 8  # increases of a counter, at least, for each time it starts ane
 NEAR_ZERO = 0.1  # of its highest reading: where a counter starts anew
 HELD = 32  # readings, on average, that a state holds a value
 FEW_VALUES, MOST_VALUES = 8, 64  # of a state, and of a declared one
+FINE = 0.1  # of its largest value: the steps of a measurement that is rounded
 MEANS = 128  # stretches of the training series whose means tell whether a variable wanders
 LEAST_READINGS = 16 * MEANS  # of training: with fewer, the means of ordinary noise wander too
 BLOCKS = 4  # quarters of the training series
@@ -30,16 +31,20 @@ JUMP = 20.0  # times the 99 % quantile of the changes: a variable with larger on
 LEAST_MOVES = 0.05  # share of the readings that differ from the one before
 
 
-def kind_of(known: Floats, strayed: bool) -> str:
-    """The kind of a variable with these readings (time,), by the rules in `Trends.fit`."""
+def kind_of(known: Floats, strayed: bool, cuts: int = 0) -> str:
+    """The kind of a variable with these readings (time,), by the rules in `Trends.fit`; it may jump at `cuts`."""
     steps = np.diff(known)
     sizes, moved = np.abs(steps), int(np.count_nonzero(steps))
     if _counts(known, steps):
         return COUNTER
-    if HELD * moved <= len(known) and 1 < len(np.unique(known)) <= FEW_VALUES:
-        return STATE
+    values = np.unique(known) if HELD * moved <= len(known) else known[:0]
+    if 1 < len(values) <= FEW_VALUES:
+        evenly = sizes.max() <= min((1 + ALIKE) * np.diff(values).min(), FINE * np.abs(values).max())
+        return SENSOR if evenly and len(values) > 2 else STATE  # a rounded temperature moves from value to value, too
     often = len(known) >= LEAST_READINGS and moved >= LEAST_MOVES * len(steps)
-    return WANDERS if strayed and often and sizes.max() <= JUMP * np.quantile(sizes, 0.99) else SENSOR
+    if not (strayed and often):
+        return SENSOR
+    return WANDERS if np.sort(sizes)[max(len(sizes) - 1 - cuts, 0)] <= JUMP * np.quantile(sizes, 0.99) else SENSOR
 
 
 def _counts(known: Floats, steps: Floats) -> bool:
@@ -57,7 +62,8 @@ def _counts(known: Floats, steps: Floats) -> bool:
 def restarts_at(known: Floats) -> float:
     """The highest reading at which a counter with these readings (time,) starts anew; -inf if it never turns back."""
     steps = np.diff(known)
-    return float(known[1:][steps < 0].max() + steps.max()) if np.ptp(np.sign(steps)) > 1 else -np.inf
+    landed = known[1:][steps < 0]
+    return float(landed.max() + steps.max()) if len(landed) and steps.max() > 0 else -np.inf
 
 
 def strays(values: Floats) -> Flags:
@@ -81,10 +87,8 @@ LABELS = {"label", "labels", "anomaly", "isanomaly", "anomalous", "outlier", "is
 DATE = {part: part for part in ("year", "quarter", "month", "week", "weekday", "day", "hour", "minute", "second")}
 DATE |= {"dayofweek": "weekday", "dayofyear": "ordinal_day"}  # as polars calls it
 ZONES = range(-12, 15)  # hours that a clock may be ahead of UTC
-DOUBTFUL = {
-    **{"index": "only counts the readings.", CLOCK: "only counts the readings or tells the time."},
-    **{"calendar": "looks like a part of the date.", "label": "looks like a label, not like a measurement."},
-}
+DOUBTFUL = {"index": "only counts the readings.", CLOCK: "only counts the readings or tells the time."}
+DOUBTFUL |= {"calendar": "looks like a part of the date.", "label": "looks like a label, not like a measurement."}
 
 
 def questions(series: Series) -> list[Finding]:
@@ -119,7 +123,8 @@ def certain_kinds(series: Series, declared: Mapping[str, str], search: bool) -> 
     for name, kind in declared.items():
         if name not in series.names:
             raise unknown("variable", name, series.names)
-        values = len(np.unique(series.values[:, series.names.index(name)]))
+        own = series.values[:, series.names.index(name)]
+        values = len(np.unique(own[~np.isnan(own)]))
         if kind == STATE and values > MOST_VALUES:
             raise InputError(f"Variable {name!r} is no state: it has {values:,} values, more than {MOST_VALUES}.")
     clocks = {str(finding.variable): CLOCK for finding in questions(series) if finding.kind == CLOCK}

@@ -22,7 +22,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import in_tasks, jit, serial_products
 from cometad.data.cells import LARGEST, MOST_NAMES
-from cometad.data.kinds import CLOCK, COUNTER, SENSOR, STATE, WANDERS, kind_of, restarts_at, strays
+from cometad.data.kinds import ALIKE, CLOCK, COUNTER, SENSOR, STATE, WANDERS, kind_of, restarts_at, strays
 from cometad.errors import InputError
 from cometad.saving import Saved, Table, array, require_state
 
@@ -34,7 +34,6 @@ MEMORY = 64  # readings that the level of a wandering variable looks back on
 SLOW = 32  # readings per step, on average: the pace of a slower counter shows only over several steps
 STEADY = 1e-5  # of a counter's usual increment: a smaller spread is rounding
 APART = 16  # times its range: how far from a state's nearest value one as far as the next value is scored
-GLANCE, TURNS = 1000, 125  # readings: nearly all sensors that do not stray turn back more often among the first ones
 FAR = 50.0  # standard deviations: the level follows movements beyond it no faster
 LASTING = 512  # readings in a row beyond it, after which the level starts anew
 
@@ -62,14 +61,13 @@ class Trends:
     a counter starts anew, the level is where the movement is the usual one. A broken sensor must not carry the level of
     a wandering variable away: a movement farther than `far` from the usual one counts as that far, and after 512 of
     them in a row, or one of a counter, the level starts anew. A reading of a state is scored as `far` times as far from
-    the nearest value that it is `known` to hold.
+    the nearest value that it is `known` to hold, or not far at all if it is imputed; a clock is never far from its one.
     """
 
     gain: Floats  # (variable,)  0 if its readings are scored as they are, or if it is a state
     usual: Floats  # (variable,)  median movement in training
     far: Floats  # (variable,)  largest distance from the usual movement that the level follows in full
-    # (value, variable)  of a state, NaN after the last; of a counter, the highest reading at which it starts anew, or
-    # -inf; of a clock, inf: it starts anew with each reading
+    # (value, variable)  of a state, NaN after the last; of a counter, the highest reading where it starts anew, or -inf
     known: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
@@ -85,32 +83,35 @@ class Trends:
     def fit(cls, values: Floats, imputed: Flags | None = None, kinds: Mapping[int, str] | None = None) -> "Trends":
         """Find the kinds of the variables of a training series (time, variable), besides the `kinds` that are certain.
 
+        Readings that are `imputed` or excluded do not count.
+
         * A *counter* never turns back, and changes at least 20 times. It may do with 8, or 5 of equal size, if it never
           rests for more than two thirds of the series. Or it starts anew near zero after 8 increases, on average. If it
           moves with fewer than one reading in 32, its movement is its distance from the mean since its last step or so.
-        * A *state* has two to eight values, and holds one for 32 readings on average.
+        * A *state* has two to eight values, and holds one for 32 readings on average. What only moves to the next of
+          three or more, by at most a tenth of the largest, is a sensor that rounds.
         * One *wanders* if more than 8 % of the means of 128 stretches are outside of the range of the means in the
           other three quarters of the series, it moves in at least 5 % of the readings, and it never jumps by more than
           20 times the 99 % quantile of its changes: such a variable switches. At least 2,048 readings are needed. If
           most variables wander, all sensors do: what they share wanders.
         """
-        count, certain, strayed = values.shape[1], kinds or {}, strays(values)
+        count, certain, cuts, strayed = values.shape[1], kinds or {}, 0, strays(values)
+        if imputed is not None and (whole := imputed.all(axis=1)).any():
+            cuts, strayed = int(np.count_nonzero(np.diff(whole))), strays(values[~whole])
         (gain, usual, far), found, known = np.zeros((3, count)), [SENSOR] * count, [np.zeros(0)] * count
 
         def look_at(i: int) -> None:
             own = values[:, i] if imputed is None else values[~imputed[:, i], i]
-            first = np.diff(own[:GLANCE])
-            turns = min(np.count_nonzero(first > 0), np.count_nonzero(first < 0))
-            if i not in certain and not strayed[i] and turns > TURNS:
-                return
-            found[i] = certain.get(i) or kind_of(own, strayed[i])
+            found[i] = (certain.get(i) or kind_of(own, strayed[i], cuts)) if len(own) else SENSOR
             if found[i] == STATE:
                 known[i] = np.unique(own)
-                far[i] = APART * np.ptp(own) / min(np.diff(known[i]), default=1.0) or APART
-            elif found[i] in (COUNTER, CLOCK):
-                known[i] = np.array([restarts_at(own) if found[i] == COUNTER else np.inf])
+                far[i] = APART / max(min(np.diff(known[i]) / np.ptp(own), default=1.0), ALIKE)
+            elif found[i] == COUNTER:
+                known[i] = np.array([restarts_at(own)])
                 pause = len(own) / max(1, int(np.count_nonzero(np.diff(own))))
-                gain[i] = 1.0 if pause < SLOW or found[i] == CLOCK else 1 / max(MEMORY, pause)
+                gain[i] = 1.0 if pause < SLOW else 1 / max(MEMORY, pause)
+            elif found[i] == CLOCK:
+                known[i] = own[:1]
 
         in_tasks(look_at, count)
         table = np.array(list(zip_longest(*known, fillvalue=np.nan))).reshape(-1, count)
@@ -120,7 +121,7 @@ class Trends:
         moved = cls(gain, usual, np.full(count, np.inf), table)(values, imputed)
         for i in np.flatnonzero(gain).tolist():
             own = moved[1:, i] if imputed is None else moved[1:, i][~imputed[1:, i]]
-            usual[i], far[i] = np.median(own), FAR * own.std()
+            usual[i], far[i] = (np.median(own), FAR * own.std()) if len(own) else (0.0, 0.0)
         return cls(gain, usual, far, table)
 
     @cached_property
@@ -131,8 +132,13 @@ class Trends:
     def kinds(self) -> dict[int, str]:
         """The kind of each variable whose readings are not scored as they are."""
         first = self.known[0] if len(self.known) else np.full(len(self.gain), np.nan)
-        counter = (self.gain == 1) | ((self.gain > 0) & ~np.isnan(first))
-        rules = {CLOCK: first == np.inf, COUNTER: counter, WANDERS: self.gain > 0, STATE: ~np.isnan(first)}
+        moves, known = self.gain > 0, ~np.isnan(first)
+        rules = {
+            COUNTER: (self.gain == 1) | (moves & known),
+            WANDERS: moves,
+            STATE: known & (self.far > 0),
+            CLOCK: known,
+        }
         return {i: str(kind) for i, kind in enumerate(np.select([*rules.values()], [*rules], "")) if kind}
 
     @property
@@ -191,15 +197,11 @@ def _follow(readings: Floats, imputed: Flags, rules: Floats, level: Floats, away
             if gain[i] == 0.0:
                 for value in known[1:, i]:
                     near = value if abs(reading - value) < abs(reading - near) else near
-                readings[t, i] = reading if missing else near + far[i] * (reading - near)
+                readings[t, i] = near if missing else near + far[i] * (reading - near)
             elif missing:
                 readings[t, i] = usual[i]
                 level[i], away[i] = np.nan, 0
-            elif (
-                level[i] != level[i]
-                or away[i] >= LASTING
-                or (reading <= near and (reading < level[i] or near == np.inf))
-            ):
+            elif level[i] != level[i] or away[i] >= LASTING or (reading <= near and reading < level[i]):
                 readings[t, i] = usual[i]
                 level[i], away[i] = reading - (1 - gain[i]) * usual[i], 0
             else:
@@ -356,14 +358,6 @@ class Likely(NamedTuple):
     def check_state(self) -> None:
         symmetric = np.array_equal(self.precision, self.precision.T)
         require_state(symmetric and _is_positive(self.precision), "its 'likely.precision' is no inverse covariance")
-
-    def correlations(self) -> Floats:
-        """The correlations (variable, variable) of scaled readings."""
-        with serial_products():
-            covariance = np.linalg.inv(self.precision)
-        deviation = np.sqrt(np.diag(covariance))
-        correlations: Floats = covariance / np.outer(deviation, deviation)
-        return correlations
 
     def __call__(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
         """Replace `doubtful` cells of scaled readings (time, variable) by their conditional mean, given the others."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from cometad.alerting.alerts import Event
 from cometad.arrays import Flags, Floats, Floats32
+from cometad.compute import serial_products
 from cometad.data.prepare import Likely, Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
@@ -59,7 +60,7 @@ class ViewsExplainer:
     """Explains scores of a series with the fitted state of a detector; see `Comet.explain`.
 
     What is scored are the `scaled` ones of `moved`: the values, or for a variable with a trend its movements, less what
-    is usual at their times. `usually` says in words when a variable is as expected at a time.
+    is usual at their times. `usually` says in words when a variable with a season is as expected at a time step.
     """
 
     panel: Panel
@@ -71,7 +72,7 @@ class ViewsExplainer:
     series: Series
     moved: Floats  # (time, variable)
     scaled: Floats32  # (time, variable)
-    usually: Callable[[int, int | None], str] | None = None
+    usually: Callable[[int, int], str]  # at this variable and time step
 
     def __call__(self, event: object, context: int = 32) -> Explanation:
         check_integer("context", context, 0)
@@ -97,7 +98,7 @@ class ViewsExplainer:
         normal = self.scaling.back(expected) + np.where(np.isnan(observed) & (levels != 0), np.nan, levels)
         named = [self._related(one, i, own, start, stop) for i, one in enumerate(named)]
         reasons = [
-            self._reason(names[i], i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
+            self._reason(i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
             for i in range(len(names))
         ]
         ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
@@ -165,12 +166,15 @@ class ViewsExplainer:
 
         It is the healthy one that follows it most closely in training, if it does not explain the readings now.
         """
+        if not named.voice.relation:
+            return named
         close = np.where(own < own[i], np.abs(self._correlations[i]), 0.0)
         closest = int(close.argmax())
-        if not named.voice.relation or close[closest] < RELATED:
+        if close[closest] < RELATED:
             return named
-        rows = (self.scaled[start:stop] - self.level.center) / self.level.deviation
-        left = np.abs(rows[:, i] - self._correlations[i, closest] * rows[:, closest]).max()
+        both = [i, closest]
+        rows = (self.scaled[start:stop, both] - self.level.center[both]) / self.level.deviation[both]
+        left = np.abs(rows[:, 0] - self._correlations[i, closest] * rows[:, 1]).max()
         if left <= BROKEN * np.sqrt(1 - close[closest] ** 2):
             return named
         words = named.voice.relation.format(self.series.names[closest])
@@ -178,7 +182,10 @@ class ViewsExplainer:
 
     @cached_property
     def _correlations(self) -> Floats:
-        return self.likely.correlations()
+        with serial_products():
+            covariance = np.linalg.inv(self.likely.precision)
+        deviation = np.sqrt(np.diag(covariance))
+        return np.asarray(covariance / np.outer(deviation, deviation))
 
     def _normal(self, begin: int, end: int, voices: Sequence[int | None], causes: Flags) -> Floats:
         """What is expected of the scaled movements of the steps begin..end (time, variable).
@@ -217,16 +224,7 @@ class ViewsExplainer:
         return expected
 
     def _reason(
-        self,
-        name: str,
-        i: int,
-        share: float,
-        named: Named,
-        event: slice,
-        begin: int,
-        peak: int,
-        observed: Floats,
-        normal: Floats,
+        self, i: int, share: float, named: Named, event: slice, begin: int, peak: int, observed: Floats, normal: Floats
     ) -> Reason:
         inside = slice(event.start - begin, event.stop - begin)
         gaps = np.abs(observed[inside, i] / 2 - normal[inside, i] / 2)  # halves: the difference may overflow
@@ -234,13 +232,10 @@ class ViewsExplainer:
         start = max(event.start, min(step - SHOWN // 2, event.stop - SHOWN))
         stop = min(start + SHOWN, event.stop)
         rows = slice(start - begin, stop - begin)
-        band = None
-        if named.expects is not None:
-            band = float(self._bands(i)[named.expects] * self.scaling.unit[i])
+        band = None if named.expects is None else float(self._bands(i)[named.expects] * self.scaling.unit[i])
         seen, expected = observed[rows, i].copy(), normal[rows, i].copy()
-        micros = self.series.micros
-        usually = "" if self.usually is None else self.usually(i, None if micros is None else int(micros[step]))
+        usually = self.usually(i, step)
         view, why, _ = named.voice
         if usually and view == level.NAME:
             why = f"far from what is usual {usually}"
-        return Reason(name, share, view, why, step, start, stop, seen, expected, band, usually=usually)
+        return Reason(self.series.names[i], share, view, why, step, start, stop, seen, expected, band, usually=usually)

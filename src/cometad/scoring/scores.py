@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.compute import jit
@@ -171,13 +170,7 @@ def fuse(errors: Floats, tails: Floats, weights: Floats, pooling: int) -> Scores
 
 @jit
 def _fuse_into(
-    errors: Floats,
-    tails: Floats,
-    weights: Floats,
-    pooling: int,
-    alerts: Floats,
-    variables: Floats,
-    left_out: NDArray[np.bool_],
+    errors: Floats, tails: Floats, weights: Floats, pooling: int, alerts: Floats, variables: Floats, left_out: Flags
 ) -> None:
     steps, views, width = errors.shape
     own, squares, powers = np.empty(width), np.empty(width), np.empty(width)

@@ -12,10 +12,11 @@ from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
 from cometad.views.blocks import BlockView
-from cometad.views.sums import DIRECTIONS, Matrix, sum_squared_gaps, window_products
+from cometad.views.sums import padded, sum_squared_gaps, window_products
 from cometad.views.view import WindowView, cut_windows
 
 WINDOWS = 10_000  # at most, for the principal components
+COMPONENTS = 64  # at most
 
 
 class FittedBalance(WindowView):
@@ -30,8 +31,8 @@ class FittedBalance(WindowView):
     def __init__(self, view: "Balance", center: Floats, components: Floats) -> None:
         self.center, self.components = center, components
         self.span, self.context, self.width = len(center), len(center) - 1, center.shape[1]
-        factors, windows = Matrix(components.T, -components @ center.ravel()), Matrix(components, center.ravel())
-        self.write = partial(_describe, factors.weights, factors.start, windows.weights, windows.start)
+        factors, windows = padded(components.T, -components @ center.ravel()), padded(components, center.ravel())
+        self.write = partial(_describe, *factors, *windows)
 
 
 @register("Balance")
@@ -74,7 +75,7 @@ class Balance(BlockView):
         variances, vectors = np.linalg.eigh(centered.T @ centered)
         variances = np.maximum(variances[::-1], 0.0)
         shares = np.cumsum(variances) / max(float(variances.sum()), np.finfo(float).tiny)
-        count = min(int(np.searchsorted(shares, self.explained)) + 1, DIRECTIONS, len(shares))
+        count = min(int(np.searchsorted(shares, self.explained)) + 1, COMPONENTS, len(shares))
         return np.ascontiguousarray(vectors.T[::-1][:count])
 
 

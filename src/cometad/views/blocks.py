@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Integers
-from cometad.saving import State, Table, array, loaded, parts, require_state, saved_state
+from cometad.saving import State, Table, array, loaded, parts, require_state
 from cometad.views.view import SavedView, WindowView
 
 MOST, FEW = 64, 8  # columns of a block; fewer that belong together share one with others
@@ -59,10 +59,7 @@ class FittedBlocks(WindowView):
         self.columns = [np.flatnonzero(block == number) for number in range(len(views))]
         own, found = [len(columns) for columns in self.columns], [view.width for view in views]
         require_state(own == found and sum(own) == self.width, "its blocks have other columns than its parts")
-        self.write, self._table = self._write, _table(view)
-
-    def state(self) -> dict[str, Any]:
-        return saved_state(self, self._table)
+        self.write, self.saved = self._write, _table(view)  # type: ignore[misc]
 
     def _write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
         for columns, view in zip(self.columns, self.views, strict=True):
@@ -72,10 +69,8 @@ class FittedBlocks(WindowView):
 
 
 def _table(view: Any) -> Table:
-    def each_part(own: Any) -> list[Any]:
-        return [view] * (int(own.block.max().clip(0, len(own.block) - 1)) + 1)
-
-    return {"block": array("block", "variable", dtype=np.int64), "part": parts("views", each_part)}
+    views = parts("views", lambda own: [view] * (int(own.block.max().clip(0, len(own.block) - 1)) + 1))
+    return {"block": array("block", "variable", dtype=np.int64), "part": views}
 
 
 class BlockView(SavedView):

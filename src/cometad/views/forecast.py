@@ -12,7 +12,7 @@ from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.saving import Table, array
 from cometad.views.blocks import BlockView
-from cometad.views.sums import Matrix, window_products
+from cometad.views.sums import padded, window_products
 from cometad.views.view import WindowView, cut_windows
 
 EXAMPLES = 10_000  # at most, for the regression
@@ -32,8 +32,7 @@ class FittedForecast(WindowView):
         if basis is not None:
             weights = (basis @ weights.reshape(view.lags, -1, len(level))).reshape(-1, len(level))
         self.weights, self.level, self.context, self.width = weights, level, view.lags, len(level)
-        prediction = Matrix(weights, level)
-        self.write = partial(_predict, prediction.weights, prediction.start)
+        self.write = partial(_predict, *padded(weights, level))
 
 
 @register("Forecast")

@@ -20,7 +20,6 @@ from cometad.views.tiles import (
     zero_line,
 )
 
-DIRECTIONS = 64  # at most
 _ONE = np.ones(1)
 
 # -- sums of rows, each in the order of time ---------------------------------------------------------------------------
@@ -90,23 +89,10 @@ sum_squared_gaps = _sum_squared_gaps if COMPILES else _sum_squared_gaps_plainly
 # -- products of sliding windows ---------------------------------------------------------------------------------------
 
 
-class Matrix:
-    """A matrix (row, column) to multiply windows with, and what to add: padded to whole tiles."""
-
-    def __init__(self, weights: Floats, start: Floats) -> None:
-        self.columns = weights.shape[1]
-        padding = -self.columns % COLUMNS
-        self.weights = _aligned(np.pad(weights, ((0, 0), (0, padding))))
-        self.start = np.pad(start, (0, padding))
-
-    def times_windows(self, rows: Floats, begin: int, count: int) -> Floats:
-        """Multiply the windows that begin at the rows begin, begin + 1, ... of (time, variable): (count, column).
-
-        A window is read row by row; its length follows from the size of the matrix.
-        """
-        out = np.empty((count, self.weights.shape[1]))
-        window_products(rows.ravel(), begin * rows.shape[1], rows.shape[1], self.weights, self.start, out)
-        return out[:, : self.columns]
+def padded(weights: Floats, start: Floats) -> tuple[Floats, Floats]:
+    """A matrix (row, column) to multiply windows with, and what to add (column,): padded to whole tiles."""
+    padding = -weights.shape[1] % COLUMNS
+    return _aligned(np.pad(weights, ((0, 0), (0, padding)))), np.pad(start, (0, padding))
 
 
 def _aligned(array: Floats) -> Floats:

@@ -89,10 +89,10 @@ class _Suspect(NamedTuple):
 
     def reason(self, rows: Floats, views: Sequence[View]) -> str:
         """What is unusual about it, in rows (time, variable)."""
-        first = self.worst[0]
+        first, everything = self.worst[0], self.still.mean() > MANY
+        if everything or self.still[first]:
+            return "standstill" if everything else "stuck"
         low, high = np.quantile(np.delete(rows[:, first], np.s_[self.start : self.stop]), RANGE)
-        if self.still[first] or self.still.mean() > MANY:
-            return "standstill" if self.still.mean() > MANY else "stuck"
         level = self.levels[first]
         return "too high" if level > high else "too low" if level < low else views[self.view].reason
 
