@@ -320,7 +320,8 @@ class Comet(Detector):
             Voice(type(view).__name__.lower(), view.reason, getattr(view, "relation", "")) for view in self.kept_
         )
         states = [self.trends_.kinds.get(i) == STATE for i in range(len(self.names_))]
-        moved = np.where(states, series.values, self._moved(series))
+        trended, moved = self.trends_(series.values, series.imputed), self._moved(series)
+        moved = np.where(states, series.values - (trended - moved), moved)
         usually = None if self.season_ is None else self.season_.usually
         fitted = (self.panel_, views, self.level_, self.bands_, self.likely_, self.scaling_)
         return ViewsExplainer(*fitted, series, moved, self._scaled(series), usually)

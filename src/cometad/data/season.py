@@ -6,7 +6,7 @@ and a fault of a few days does not move it.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, ClassVar
@@ -52,38 +52,39 @@ def check_season(season: Any, timezone: Any, holidays: Any) -> None:
         ZoneInfo(timezone)
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise ParameterError(f"Unknown time zone {timezone!r}. Write it like UTC or Europe/Berlin.") from error
-    if holidays is not None:
-        _holidays(holidays)
+    try:
+        if holidays is not None:
+            _holidays(holidays, 1970)
+    except (NotImplementedError, TypeError, AttributeError) as error:
+        raise ParameterError(f"Unknown country {holidays!r}. Write it like DE, or with its part like DE-BY.") from error
 
 
 @cache
-def _holidays(country: Any) -> Mapping[date, str]:
-    library, (name, _, part) = imported_for("A season with holidays", "holidays"), str(country).partition("-")
-    try:
-        found: Mapping[date, str] = library.country_holidays(name, subdiv=part or None)
-    except NotImplementedError as error:
-        raise ParameterError(f"Unknown country {country!r}. Write it like DE, or with its part like DE-BY.") from error
+def _holidays(country: str, year: int) -> Container[date]:
+    library, (name, _, part) = imported_for("A season with holidays", "holidays"), country.partition("-")
+    found: Container[date] = library.country_holidays(name, subdiv=part or None, years=year)
     return found
 
 
 @lru_cache(10_000)
-def _offset(timezone: str, quarter: int) -> int:
-    """How far local time is ahead of UTC, in microseconds, in a quarter of an hour since 1970."""
+def _local(timezone: str, holidays: str | None, quarter: int) -> tuple[int, ...]:
+    """How far local time is ahead of UTC in a quarter of an hour since 1970, and the weekdays of three days around it.
+
+    A holiday is a Sunday.
+    """
     try:
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=quarter * QUARTER)
-        return (time.astimezone(ZoneInfo(timezone)).utcoffset() or timedelta()) // timedelta(microseconds=1)
+        ahead = (time.astimezone(ZoneInfo(timezone)).utcoffset() or timedelta()) // timedelta(microseconds=1)
     except OverflowError:  # beyond the calendar
-        return 0
-
-
-@lru_cache(10_000)
-def _kinds(holidays: str | None, day: int) -> list[int]:
-    """The weekdays of the day before, a day since 1970, and the one after; a holiday is a Sunday."""
-    kinds = [(each + 3) % 7 for each in (day - 1, day, day + 1)]
-    if holidays is not None and abs(day) < 700_000:
-        first, free = date(1970, 1, 1) + timedelta(day - 1), _holidays(holidays)
-        kinds = [SUNDAY if first + timedelta(k) in free else kind for k, kind in enumerate(kinds)]
-    return kinds
+        ahead = 0
+    days = [(quarter * QUARTER + ahead) // DAY + k for k in (-1, 0, 1)]
+    kinds = [(day + 3) % 7 for day in days]
+    if holidays is not None and abs(days[1]) < 700_000:
+        dates = [date(1970, 1, 1) + timedelta(day) for day in days]
+        kinds = [
+            SUNDAY if own in _holidays(holidays, own.year) else kind for own, kind in zip(dates, kinds, strict=True)
+        ]
+    return ahead, *kinds
 
 
 class Season(Saved):
@@ -136,21 +137,19 @@ class Season(Saved):
         values, count = series.values, series.values.shape[1]
         if season == "none" or (season == "auto" and series.times is None):
             return None, values
-        if series.times is None and isinstance(season, str):
-            raise InputError(f"A season of {season} needs to know the time of each reading.", advice="season times")
-        length = DAY if isinstance(season, str) else int(season)
+        length, most = (DAY, HOURS) if isinstance(season, str) else (int(season), MOST_SLOTS)
         at, kinds = cls(np.zeros(count, np.int64), timezone, holidays, length)._placed(len(series), series.micros)
-        period = max(int(np.median(np.diff(at))), 1) if len(at) > 1 else 1
+        period = max(int(np.median(np.diff(at))), 1)
         weeks = season == "1w" or (season == "auto" and 2 * period > DAY)
         steps, rows = length * (WEEKLY if weeks else 1) / period, (at[-1] - at[0] + period) / period
-        if season == "auto" and not 2 <= steps <= rows / 2:
-            return None, values
         if not 2 <= steps <= rows / 2:
+            if season == "auto":
+                return None, values
             raise InputError(
-                f"A season of {season} would have {steps:,.3g} of these {rows:,.0f} readings. Choose one of at least 2 "
+                f"A season of {season} would have {steps:,g} of these {rows:,.0f} readings. Choose one of at least 2 "
                 "readings and at most half of the series."
             )
-        slots = min(max(DAY // period, 1), HOURS) if isinstance(season, str) else min(length, MOST_SLOTS)
+        slots = min(max(length // period, 1), most)
         unknown = ~learned[:, None] | (np.isnan(values) if series.imputed is None else series.imputed)
         occurrences = at // length * slots + at % length * slots // length
         kind = np.full(count, SEASONS[season] if isinstance(season, str) else DAILY)
@@ -234,9 +233,10 @@ class Season(Saved):
         self.require_times(micros is not None)
         if micros is None or self._length != DAY:
             return self._seen + np.arange(count), np.zeros((count, 3), np.int64)
-        at = [micro + _offset(self._timezone, micro // QUARTER) for micro in micros.tolist()]
-        kinds = [_kinds(self._holidays, time // DAY) for time in at]
-        return np.array(at, np.int64), np.array(kinds, np.int64).reshape(-1, 3)
+        quarters = (micros // QUARTER).tolist()
+        local = [_local(self._timezone, self._holidays, quarter) for quarter in quarters]
+        ahead, *kinds = np.array(local, np.int64).reshape(-1, 4).T
+        return micros + ahead, np.stack(kinds, axis=1)
 
     def _run(self, moved: Floats, at: Integers, kinds: Integers, unknown: Flags, imputed: Flags, until: int) -> None:
         fixed = (self.kind, self._nodes, self._usual, self._length, until)
@@ -258,7 +258,7 @@ def _follow(
     kind, nodes, usual, length, until = fixed
     recent, days, centers, sums, open = state
     _, slots, cycles = days.shape
-    seasonal, ordered = np.flatnonzero(kind), np.empty(cycles)
+    seasonal, known = np.flatnonzero(kind), np.empty(cycles)
     for t in range(len(readings)):
         cycle = at[t] // length
         inside = (at[t] - cycle * length) * slots
@@ -267,20 +267,16 @@ def _follow(
         if occurrence != open[0]:
             _enter(recent, days, centers, sums, open)
             open[0], open[1] = occurrence, kinds[t, 1]
-        offset = (inside - slot * length) / length
-        if offset < nodes[slot] - SAME:
-            side, share = -1, (nodes[slot] - offset) / (nodes[slot] + 1 - nodes[slot - 1])
-        elif offset > nodes[slot] + SAME:
-            side, share = 1, (offset - nodes[slot]) / (1 - nodes[slot] + nodes[(slot + 1) % slots])
-        else:
-            side, share = 0, 0.0
+        late = (inside - slot * length) / length - nodes[slot]
+        side = 0 if abs(late) <= SAME else -1 if late < 0 else 1
+        share = side * late / (1 + side * (nodes[(slot + side) % slots] - nodes[slot]))
         for step in (0, side):
             if np.isnan(centers[1 + step, 0]):
                 other, place = (occurrence + step) // slots, (occurrence + step) % slots
                 own, today = other % cycles if other < until else -1, kinds[t, 1 + other - cycle]
                 for k in range(len(seasonal)):
                     centers[1 + step, k] = _center(
-                        recent[k, place], days[k, place], own, today, kind[seasonal[k]], usual[k], ordered
+                        recent[k, place], days[k, place], own, today, kind[seasonal[k]], usual[k], known
                     )
         for k, i in enumerate(seasonal):
             if not (len(unknown) > 0 and unknown[t, i]):
@@ -304,7 +300,7 @@ def _enter(recent: Floats, days: Array, centers: Floats, sums: Floats, open: Int
 
 
 @jit
-def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual: float, ordered: Floats) -> float:
+def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual: float, known: Floats) -> float:
     """The median of a slot over days of one kind, or over all days if there are none; without the `own` cycle."""
     for alike in (True, False):
         count = 0
@@ -312,14 +308,10 @@ def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual:
             value, day = recent[cycle], days[cycle]
             fits = kind == DAILY or day == today or (kind == WORKING and (day >= SATURDAY) == (today >= SATURDAY))
             if cycle != own and value == value and (fits or not alike):
-                place = count
-                while place > 0 and ordered[place - 1] > value:
-                    ordered[place] = ordered[place - 1]
-                    place -= 1
-                ordered[place] = value
+                known[count] = value
                 count += 1
         if count > 0:
-            return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
+            return float(np.median(known[:count]))
     return usual
 
 
@@ -336,7 +328,7 @@ def _best_kinds(values: Floats, unknown: Flags, occurrences: Integers, holidays:
     np.add.at(count, place, ~unknown)
     means = (total / np.maximum(count, 1)).reshape(-1, slots, values.shape[1])
     known = (count > 0).reshape(means.shape)
-    weekdays = np.array([_kinds(holidays, first + day)[1] for day in range(len(means))])
+    weekdays = np.array([_local("UTC", holidays, (first + day) * DAY // QUARTER)[2] for day in range(len(means))])
     groups = {0: None, DAILY: 0 * weekdays, WORKING: weekdays >= SATURDAY, WEEKLY: weekdays}
     best = np.zeros(values.shape[1], np.int64)
     for kind, span in ((DAILY, 1), (WORKING, WEEKLY), (WEEKLY, WEEKLY)):
