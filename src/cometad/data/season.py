@@ -208,8 +208,8 @@ class Season(Saved):
         if micros is None or self._length != DAY:
             return "at this point of its cycle"
         today = int(self._placed(1, np.array([micros]))[1][0, 1])
-        working = "weekends " if today >= SATURDAY else "working days "
-        days = {DAILY: "", WORKING: f"on {working}", WEEKLY: f"on {WEEKDAYS[today]} "}[int(self.kind[i])]
+        working = "on weekends " if today >= SATURDAY else "on working days "
+        days = {DAILY: "", WORKING: working, WEEKLY: f"on {WEEKDAYS[today]} "}[int(self.kind[i])]
         return f"{days}at this {'hour' if len(self._nodes) == HOURS else 'time'}"
 
     def sentences(self, names: Sequence[str]) -> list[str]:
@@ -258,7 +258,7 @@ def _follow(
     kind, nodes, usual, length, until = fixed
     recent, days, centers, sums, open = state
     _, slots, cycles = days.shape
-    seasonal, known = np.flatnonzero(kind), np.empty(cycles)
+    seasonal = np.flatnonzero(kind)
     for t in range(len(readings)):
         cycle = at[t] // length
         inside = (at[t] - cycle * length) * slots
@@ -267,7 +267,7 @@ def _follow(
         if occurrence != open[0]:
             _enter(recent, days, centers, sums, open)
             open[0], open[1] = occurrence, kinds[t, 1]
-        late = (inside - slot * length) / length - nodes[slot]
+        late = inside % length / length - nodes[slot]
         side = 0 if abs(late) <= SAME else -1 if late < 0 else 1
         share = side * late / (1 + side * (nodes[(slot + side) % slots] - nodes[slot]))
         for step in (0, side):
@@ -275,9 +275,8 @@ def _follow(
                 other, place = (occurrence + step) // slots, (occurrence + step) % slots
                 own, today = other % cycles if other < until else -1, kinds[t, 1 + other - cycle]
                 for k in range(len(seasonal)):
-                    centers[1 + step, k] = _center(
-                        recent[k, place], days[k, place], own, today, kind[seasonal[k]], usual[k], known
-                    )
+                    alike = kind[seasonal[k]]
+                    centers[1 + step, k] = _center(recent[k, place], days[k, place], own, today, alike, usual[k])
         for k, i in enumerate(seasonal):
             if not (len(unknown) > 0 and unknown[t, i]):
                 sums[0, k] += min(max(readings[t, i], -LARGEST), LARGEST)
@@ -300,18 +299,15 @@ def _enter(recent: Floats, days: Array, centers: Floats, sums: Floats, open: Int
 
 
 @jit
-def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual: float, known: Floats) -> float:
+def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual: float) -> float:
     """The median of a slot over days of one kind, or over all days if there are none; without the `own` cycle."""
-    for alike in (True, False):
-        count = 0
-        for cycle in range(len(days)):
-            value, day = recent[cycle], days[cycle]
-            fits = kind == DAILY or day == today or (kind == WORKING and (day >= SATURDAY) == (today >= SATURDAY))
-            if cycle != own and value == value and (fits or not alike):
-                known[count] = value
-                count += 1
-        if count > 0:
-            return float(np.median(known[:count]))
+    known = ~np.isnan(recent)
+    if own >= 0:
+        known[own] = False
+    alike = days == today if kind == WEEKLY else (kind == DAILY) | ((days >= SATURDAY) == (today >= SATURDAY))
+    for kept in (known & alike, known):
+        if kept.any():
+            return float(np.median(recent[kept]))
     return usual
 
 
@@ -329,7 +325,7 @@ def _best_kinds(values: Floats, unknown: Flags, occurrences: Integers, holidays:
     means = (total / np.maximum(count, 1)).reshape(-1, slots, values.shape[1])
     known = (count > 0).reshape(means.shape)
     weekdays = np.array([_local("UTC", holidays, (first + day) * DAY // QUARTER)[2] for day in range(len(means))])
-    groups = {0: None, DAILY: 0 * weekdays, WORKING: weekdays >= SATURDAY, WEEKLY: weekdays}
+    groups = {0: np.arange(len(means)), DAILY: 0 * weekdays, WORKING: weekdays >= SATURDAY, WEEKLY: weekdays}
     best = np.zeros(values.shape[1], np.int64)
     for kind, span in ((DAILY, 1), (WORKING, WEEKLY), (WEEKLY, WEEKLY)):
         if len(means) >= 2 * span:
@@ -354,15 +350,15 @@ def _apart(means: Floats, known: Flags, days: int) -> Floats:
     return np.asarray((apart * measured).reshape(means.shape))
 
 
-def _left(apart: Floats, group: Integers | Flags | None) -> Floats:
-    """How far (day, slot, variable) from the median of the slot in every other day of the same `group` (day,), if any.
+def _left(apart: Floats, group: Integers | Flags) -> Floats:
+    """How far (day, slot, variable) from the median of the slot in every other day of the same `group` (day,).
 
     At most six weeks are compared with each other, and their level does not count.
     """
     left = apart.copy()
     for part in np.array_split(np.arange(len(apart)), -(-len(apart) // CYCLES)):
-        for kind in () if group is None else np.unique(group[part]):
-            days = part[group[part] == kind]  # type: ignore[index]
+        for kind in np.unique(group[part]):
+            days = part[group[part] == kind]
             for own, others in ((days[::2], days[1::2]), (days[1::2], days[::2])):
                 if len(others):
                     left[own] -= np.median(apart[others], axis=0)
