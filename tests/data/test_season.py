@@ -23,6 +23,7 @@ from cometad.live.session import Clock, Ordered, Session
 from cometad.series import Series
 from cometad.serve.live_stream import LiveStream, StreamRow
 from cometad.serve.models import StreamSettings
+from serve_case import in_process, post, put, settled, upload
 
 BERLIN = "Europe/Berlin"
 MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
@@ -490,6 +491,21 @@ def test_a_service_takes_only_times_with_a_date_if_there_is_a_season(seasonal):
     for detector, far in ((seasonal, False), (Comet(season="none").fit(FRAME), True)):
         stream = LiveStream(row, detector, Layout(detector.names_, True))
         assert [stream.can_have(at) for at in (0.0, -1e12, 1e14)] == [True, far, far]
+
+
+@pytest.mark.parametrize("season", ["1d", 24])
+def test_a_service_explains_readings_without_times_that_came_together(tmp_path, season):
+    fresh = np.column_stack([NORMAL, NORMAL[:, 0]])[:300]
+    fresh[200:206, 1] += 15.0
+    detector = Comet(season=season).fit(FRAME.with_columns(third=FRAME["load"]))
+    with in_process(tmp_path) as (_, client):
+        upload(client, "pump", detector.to_bytes())
+        put(client, "plant")
+        post(client, "plant", [dict(zip(detector.names_, row, strict=True)) for row in fresh.tolist()])
+        settled(client, "plant", len(fresh))
+        event = client.get("/v1/events").json()["events"][0]
+        explanation = client.get(f"/v1/events/{event['id']}").json()["explanation"]
+    assert explanation["variables"][0]["name"] == "noise"
 
 
 def test_a_state_with_a_season_is_expected_to_be_what_it_is_then():
