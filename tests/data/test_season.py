@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
@@ -184,13 +185,13 @@ def test_a_season_equals_the_naive_loop_on_any_chunking_and_through_snapshots(se
     ]
     micros = times_of(MONDAY.timestamp() + each for each in seconds[cut:]).astype(np.int64)
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(micros)), max_size=5))), len(micros)]
-    run, parts = found.started(), []
+    run, parts = deepcopy(found), []
     for begin, end in itertools.pairwise(cuts):
         part = slice(begin, end)
         parts.append(run.push(values[cut:][part], micros[part], unknown[cut:, None][part]))
-        state, run = run.state(), found.started()
+        state, run = run.state(), deepcopy(found)
         run.restore(state)
-    whole = found.started().push(values[cut:], micros, unknown[cut:, None])
+    whole = deepcopy(found).push(values[cut:], micros, unknown[cut:, None])
     assert np.array_equal(np.concatenate(parts), whole)
     assert whole[:, 0].tolist() == later
 
@@ -209,7 +210,7 @@ def test_a_season_of_readings_equals_the_naive_loop(seed, length, count):
     expected = naive_fit(naive, values[:count, 0].tolist(), range(count), [True] * count)
     assert moved[:, 0].tolist() == expected
     later = [naive.push(value, count + k) for k, value in enumerate(values[count:, 0].tolist())]
-    assert found.started().push(values[count:], None)[:, 0].tolist() == later
+    assert deepcopy(found).push(values[count:], None)[:, 0].tolist() == later
 
 
 def naive_left(apart, group):
@@ -351,7 +352,7 @@ def test_a_fault_of_days_is_not_learned_and_slow_change_is():
     values[24 * 100 : 24 * 103] += 50.0
     cut = 24 * 42
     found, _ = Season.fit("1d", "UTC", None, series_of(values[:cut], hours[:cut] * HOUR), np.ones(cut, bool))
-    moved = found.started().push(values[cut:], series_of(values, hours * HOUR).micros[cut:])[:, 0]
+    moved = deepcopy(found).push(values[cut:], series_of(values, hours * HOUR).micros[cut:])[:, 0]
     days = moved.reshape(-1, 24)
     assert np.abs(days[58:61] - 53.5).max() < 2
     assert np.abs(np.delete(days, slice(58, 61), axis=0) - 3.5).max() < 2  # three weeks behind: it does not grow

@@ -180,13 +180,9 @@ class Season(Saved):
 
     def __call__(self, series: Series, values: Floats) -> Floats:
         """What the values (time, variable) of a whole series are without their seasons."""
-        own = self.started()
+        own = copy.deepcopy(self)
         own._seen += series.first
         return own.push(values, series.micros, series.imputed)
-
-    def started(self) -> "Season":
-        """A copy that goes on with other readings."""
-        return copy.deepcopy(self)
 
     def push(self, values: Floats, micros: Integers | None, imputed: Flags | None = None) -> Floats:
         """Add readings (time, variable) with their times in UTC; returns them less what is usual, or 0 if `imputed`."""

@@ -1,5 +1,6 @@
 """Online scoring: readings in, scores out."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -168,8 +169,7 @@ class Stream:
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         trends = self._detector.trends_
         self._trends = TrendRun(trends) if trends.any else None
-        season = self._detector.season_
-        self._season = None if season is None else season.started()
+        self._season = copy.deepcopy(self._detector.season_)
         self._order = Order(self._late)
         self._warned = False  # about columns that are missing
         self._seen = 0
@@ -235,11 +235,7 @@ class Stream:
         times = None if at is None else np.array([_micros(at)])
         values = self._plain(reading)
         if values is not None:
-            if self._season is not None:
-                self._season.require_times(times is not None)
-            self._seen += 1
-            if times is not None or len(self._waiting):
-                self._wait(1, times)
+            self._take(1, times)
             return self._scored(self._push(values[None]))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
@@ -297,18 +293,18 @@ class Stream:
         times = times if series.times is None else series.micros
         if times is not None and len(times) != len(series):
             raise InputError(f"Expected {len(series):,} times, one for each reading, got {len(times):,}.")
-        if self._season is not None and len(series):
-            self._season.require_times(times is not None)
+        self._take(len(series), times)
         if series.times is not None:
             self._order.dropped += len(arrived) - len(series)
             if len(series):
                 self._order.last = series.times[-1].astype("datetime64[ns]")
-        self._seen += len(series)
-        self._wait(len(series), times)
         return self._scored(self._push(series.values))
 
-    def _wait(self, count: int, times: Integers | None) -> None:
-        """Remember the times of readings until they have alert scores; nothing as long as there are none."""
+    def _take(self, count: int, times: Integers | None) -> None:
+        """Count readings, and remember their times until they have alert scores; nothing as long as there are none."""
+        if self._season is not None and count:
+            self._season.require_times(times is not None)
+        self._seen += count
         if times is not None or len(self._waiting):
             known = np.full(count, UNKNOWN) if times is None else times
             earlier = np.full(self._seen - self._given - count - len(self._waiting), UNKNOWN)
