@@ -73,18 +73,13 @@ def _local(timezone: str, holidays: str | None, quarter: int) -> tuple[int, ...]
     A holiday is a Sunday.
     """
     try:
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=quarter * QUARTER)
-        ahead = (time.astimezone(ZoneInfo(timezone)).utcoffset() or timedelta()) // timedelta(microseconds=1)
+        start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=quarter * QUARTER)
+        time = start.astimezone(ZoneInfo(timezone))
+        days = [time.date() + timedelta(k) for k in (-1, 0, 1)]
     except OverflowError:  # beyond the calendar
-        ahead = 0
-    days = [(quarter * QUARTER + ahead) // DAY + k for k in (-1, 0, 1)]
-    kinds = [(day + 3) % 7 for day in days]
-    if holidays is not None and abs(days[1]) < 700_000:
-        dates = [date(1970, 1, 1) + timedelta(day) for day in days]
-        kinds = [
-            SUNDAY if own in _holidays(holidays, own.year) else kind for own, kind in zip(dates, kinds, strict=True)
-        ]
-    return ahead, *kinds
+        return (0, *((quarter * QUARTER // DAY + k) % 7 for k in (2, 3, 4)))
+    kinds = [SUNDAY if holidays and day in _holidays(holidays, day.year) else day.weekday() for day in days]
+    return (time.utcoffset() or timedelta()) // timedelta(microseconds=1), *kinds
 
 
 class Season(Saved):
