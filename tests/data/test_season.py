@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
@@ -17,9 +18,13 @@ from hypothesis import strategies as st
 from cometad import Comet, load
 from cometad.data.gaps import Interpolate, ScoreMeasured
 from cometad.data.season import Season, _left
+from cometad.data.text import Layout
 from cometad.errors import InputError, ParameterError
 from cometad.live.session import Clock, Ordered, Session
 from cometad.series import Series
+from cometad.serve.live_stream import LiveStream, StreamRow
+from cometad.serve.models import StreamSettings
+from serve_case import in_process, post, put, settled, upload
 
 BERLIN = "Europe/Berlin"
 MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
@@ -108,9 +113,9 @@ class NaiveSeason:
         slots, node = len(self.nodes), self.nodes[slot]
         occurrence, share, side = cycle * slots + slot, 0.0, 0
         if offset < node - 1e-9:
-            side, share = -1, (node - offset) / (node + 1 - self.nodes[slot - 1])
+            side, share = -1, (node - offset) / (1 - (self.nodes[slot - 1] - node))
         elif offset > node + 1e-9:
-            side, share = 1, (offset - node) / (1 - node + self.nodes[(slot + 1) % slots])
+            side, share = 1, (offset - node) / (1 + (self.nodes[(slot + 1) % slots] - node))
         usual = (1 - share) * self.center(occurrence, until)
         usual += share * self.center(occurrence + side, until)
         if known:
@@ -180,13 +185,13 @@ def test_a_season_equals_the_naive_loop_on_any_chunking_and_through_snapshots(se
     ]
     micros = times_of(MONDAY.timestamp() + each for each in seconds[cut:]).astype(np.int64)
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(micros)), max_size=5))), len(micros)]
-    run, parts = found.started(), []
+    run, parts = deepcopy(found), []
     for begin, end in itertools.pairwise(cuts):
         part = slice(begin, end)
         parts.append(run.push(values[cut:][part], micros[part], unknown[cut:, None][part]))
-        state, run = run.state(), found.started()
+        state, run = run.state(), deepcopy(found)
         run.restore(state)
-    whole = found.started().push(values[cut:], micros, unknown[cut:, None])
+    whole = deepcopy(found).push(values[cut:], micros, unknown[cut:, None])
     assert np.array_equal(np.concatenate(parts), whole)
     assert whole[:, 0].tolist() == later
 
@@ -205,7 +210,7 @@ def test_a_season_of_readings_equals_the_naive_loop(seed, length, count):
     expected = naive_fit(naive, values[:count, 0].tolist(), range(count), [True] * count)
     assert moved[:, 0].tolist() == expected
     later = [naive.push(value, count + k) for k, value in enumerate(values[count:, 0].tolist())]
-    assert found.started().push(values[count:], None)[:, 0].tolist() == later
+    assert deepcopy(found).push(values[count:], None)[:, 0].tolist() == later
 
 
 def naive_left(apart, group):
@@ -347,7 +352,7 @@ def test_a_fault_of_days_is_not_learned_and_slow_change_is():
     values[24 * 100 : 24 * 103] += 50.0
     cut = 24 * 42
     found, _ = Season.fit("1d", "UTC", None, series_of(values[:cut], hours[:cut] * HOUR), np.ones(cut, bool))
-    moved = found.started().push(values[cut:], series_of(values, hours * HOUR).micros[cut:])[:, 0]
+    moved = deepcopy(found).push(values[cut:], series_of(values, hours * HOUR).micros[cut:])[:, 0]
     days = moved.reshape(-1, 24)
     assert np.abs(days[58:61] - 53.5).max() < 2
     assert np.abs(np.delete(days, slice(58, 61), axis=0) - 3.5).max() < 2  # three weeks behind: it does not grow
@@ -469,6 +474,49 @@ def test_readings_without_times_are_refused_and_leave_the_stream_unchanged(seaso
     assert (stream.seen, stream.snapshot()) == (0, seasonal.stream().snapshot())
 
 
+@pytest.mark.parametrize("season", ["1d", 24])
+@pytest.mark.parametrize("at", [math.nan, math.inf, -1e12, 1.7e12, 1e300])
+def test_times_that_are_none_are_refused_and_leave_the_stream_unchanged(seasonal, at, season):
+    detector = seasonal if season == "1d" else Comet(season=24).fit(NORMAL)
+    stream = detector.stream()
+    for refused in (lambda: stream.update([1.0, 2.0], at), lambda: stream.update_many(NORMAL[:2], [0.0, at])):
+        with pytest.raises(InputError, match=r"is out of range\. Send seconds since 1970\."):
+            refused()
+    with pytest.raises(InputError, match=r"Expected 9 times, one for each reading, got 2\."):
+        stream.update_many(NORMAL[:9], [0.0, None, 1.0])
+    assert stream.snapshot() == detector.stream().snapshot()
+
+
+def test_a_service_takes_only_times_with_a_date_if_there_is_a_season(seasonal):
+    row = StreamRow(1, "plant", StreamSettings(detector="plant"))
+    for detector, far in ((seasonal, False), (Comet(season="none").fit(FRAME), True)):
+        stream = LiveStream(row, detector, Layout(detector.names_, True))
+        assert [stream.can_have(at) for at in (0.0, -1e12, 1e14)] == [True, far, far]
+
+
+@pytest.mark.parametrize("season", ["1d", 24])
+def test_a_service_explains_readings_without_times_that_came_together(tmp_path, season):
+    fresh = np.column_stack([NORMAL, NORMAL[:, 0]])[:300]
+    fresh[200:206, 1] += 15.0
+    detector = Comet(season=season).fit(FRAME.with_columns(third=FRAME["load"]))
+    with in_process(tmp_path) as (_, client):
+        upload(client, "pump", detector.to_bytes())
+        put(client, "plant")
+        post(client, "plant", [dict(zip(detector.names_, row, strict=True)) for row in fresh.tolist()])
+        settled(client, "plant", len(fresh))
+        event = client.get("/v1/events").json()["events"][0]
+        explanation = client.get(f"/v1/events/{event['id']}").json()["explanation"]
+    assert explanation["variables"][0]["name"] == "noise"
+
+
+def test_a_state_with_a_season_is_expected_to_be_what_it_is_then():
+    working = (HOURS % 24 >= 8) & (HOURS % 24 < 18)
+    readings = frame_of(np.column_stack([working, NORMAL[:, 1]]).astype(float))
+    detector = Comet(season="1d", kinds={"load": "state"}).fit(readings[: 7 * WEEKS])
+    found = detector.explain(readings[7 * WEEKS :], (50, 60), context=40)
+    assert np.array_equal(found.normal[31:, 0], found.observed[31:, 0])
+
+
 def test_a_season_of_readings_needs_no_times_and_goes_on_after_training():
     readings = NORMAL + 20 * np.sin(HOURS * 2 * np.pi / 24)[:, None] * [0, 1]
     detector = Comet(season=24).fit(readings[: 24 * 20 + 5])
@@ -497,6 +545,8 @@ def test_no_season_without_times_or_on_request():
         ({"holidays": "XX"}, r"Unknown country 'XX'\. Write it like DE"),
         ({"holidays": "DE-QQ"}, "Unknown country 'DE-QQ'"),
         ({"holidays": 3}, "Unknown country 3"),
+        ({"holidays": ["DE"]}, r"Unknown country \['DE'\]"),
+        ({"holidays": "utils"}, "Unknown country 'utils'"),  # a module of the package
     ],
 )
 def test_bad_parameters_are_named(parameters, words):
@@ -507,9 +557,10 @@ def test_bad_parameters_are_named(parameters, words):
 @pytest.mark.parametrize(
     ("parameters", "readings", "words"),
     [
-        ({"season": "1d"}, NORMAL, "A season of 1d needs to know the time of each reading"),
+        ({"season": "1d"}, NORMAL, "The detector has a season, so every reading needs a time"),
         ({"season": "1w"}, FRAME[:300], "A season of 1w would have 168 of these 300 readings"),
         ({"season": 400}, NORMAL[:700], "A season of 400 would have 400 of these 700 readings"),
+        ({"season": 1500}, NORMAL, "A season of 1500 would have 1,500 of these 1,344 readings"),
         (
             {"season": "1d"},
             frame_of(NORMAL, 86400),

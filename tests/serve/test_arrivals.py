@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive_serve
+from cometad import Comet
 from cometad.connect.contract import ReadingBatch, Receipt
 from cometad.serve.arrivals import admit
 from cometad.serve.live_stream import LiveStream, StreamRow
@@ -22,7 +23,7 @@ BATCHES = st.lists(
 
 
 def stream_of(late="refuse"):
-    return LiveStream(StreamRow(1, "s", StreamSettings(detector="d", late=late)), detector=None, layout=None)
+    return LiveStream(StreamRow(1, "s", StreamSettings(detector="d", late=late)), detector=Comet(), layout=None)
 
 
 def batch_of(readings, first=0):

@@ -7,7 +7,7 @@ and a fault of a few days does not move it.
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, ClassVar
@@ -53,38 +53,34 @@ def check_season(season: Any, timezone: Any, holidays: Any) -> None:
         ZoneInfo(timezone)
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise ParameterError(f"Unknown time zone {timezone!r}. Write it like UTC or Europe/Berlin.") from error
-    if holidays is not None:
-        _holidays(holidays)
+    try:
+        if holidays is not None:
+            _holidays(holidays, 1970)
+    except (NotImplementedError, TypeError, AttributeError) as error:
+        raise ParameterError(f"Unknown country {holidays!r}. Write it like DE, or with its part like DE-BY.") from error
 
 
 @cache
-def _holidays(country: Any) -> Mapping[date, str]:
-    library, (name, _, part) = imported_for("A season with holidays", "holidays"), str(country).partition("-")
-    try:
-        found: Mapping[date, str] = library.country_holidays(name, subdiv=part or None)
-    except NotImplementedError as error:
-        raise ParameterError(f"Unknown country {country!r}. Write it like DE, or with its part like DE-BY.") from error
+def _holidays(country: str, year: int) -> Container[date]:
+    library, (name, _, part) = imported_for("A season with holidays", "holidays"), country.partition("-")
+    found: Container[date] = library.country_holidays(name, subdiv=part or None, years=year)
     return found
 
 
 @lru_cache(10_000)
-def ahead_of_utc(timezone: str, quarter: int) -> int:
-    """How far local time is ahead of UTC, in microseconds, in a quarter of an hour since 1970."""
+def local_clock(timezone: str, holidays: str | None, quarter: int) -> tuple[int, ...]:
+    """How far local time is ahead of UTC in a quarter of an hour since 1970, and the weekdays of three days around it.
+
+    A holiday is a Sunday.
+    """
     try:
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=quarter * QUARTER)
-        return (time.astimezone(ZoneInfo(timezone)).utcoffset() or timedelta()) // timedelta(microseconds=1)
+        start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=quarter * QUARTER)
+        time = start.astimezone(ZoneInfo(timezone))
+        days = [time.date() + timedelta(k) for k in (-1, 0, 1)]
     except OverflowError:  # beyond the calendar
-        return 0
-
-
-@lru_cache(10_000)
-def _kinds(holidays: str | None, day: int) -> list[int]:
-    """The weekdays of the day before, a day since 1970, and the one after; a holiday is a Sunday."""
-    kinds = [(each + 3) % 7 for each in (day - 1, day, day + 1)]
-    if holidays is not None and abs(day) < 700_000:
-        first, free = date(1970, 1, 1) + timedelta(day - 1), _holidays(holidays)
-        kinds = [SUNDAY if first + timedelta(k) in free else kind for k, kind in enumerate(kinds)]
-    return kinds
+        return (0, *((quarter * QUARTER // DAY + k) % 7 for k in (2, 3, 4)))
+    kinds = [SUNDAY if holidays and day in _holidays(holidays, day.year) else day.weekday() for day in days]
+    return (time.utcoffset() or timedelta()) // timedelta(microseconds=1), *kinds
 
 
 class Season(Saved):
@@ -137,21 +133,19 @@ class Season(Saved):
         values, count = series.values, series.values.shape[1]
         if season == "none" or (season == "auto" and series.times is None):
             return None, values
-        if series.times is None and isinstance(season, str):
-            raise InputError(f"A season of {season} needs to know the time of each reading.", advice="season times")
-        length = DAY if isinstance(season, str) else int(season)
+        length, most = (DAY, HOURS) if isinstance(season, str) else (int(season), MOST_SLOTS)
         at, kinds = cls(np.zeros(count, np.int64), timezone, holidays, length)._placed(len(series), series.micros)
-        period = max(int(np.median(np.diff(at))), 1) if len(at) > 1 else 1
+        period = max(int(np.median(np.diff(at))), 1)
         weeks = season == "1w" or (season == "auto" and 2 * period > DAY)
         steps, rows = length * (WEEKLY if weeks else 1) / period, (at[-1] - at[0] + period) / period
-        if season == "auto" and not 2 <= steps <= rows / 2:
-            return None, values
         if not 2 <= steps <= rows / 2:
+            if season == "auto":
+                return None, values
             raise InputError(
-                f"A season of {season} would have {steps:,.3g} of these {rows:,.0f} readings. Choose one of at least 2 "
+                f"A season of {season} would have {steps:,g} of these {rows:,.0f} readings. Choose one of at least 2 "
                 "readings and at most half of the series."
             )
-        slots = min(max(DAY // period, 1), HOURS) if isinstance(season, str) else min(length, MOST_SLOTS)
+        slots = min(max(length // period, 1), most)
         unknown = ~learned[:, None] | (np.isnan(values) if series.imputed is None else series.imputed)
         occurrences = at // length * slots + at % length * slots // length
         kind = np.full(count, SEASONS[season] if isinstance(season, str) else DAILY)
@@ -182,13 +176,9 @@ class Season(Saved):
 
     def __call__(self, series: Series, values: Floats) -> Floats:
         """What the values (time, variable) of a whole series are without their seasons."""
-        own = self.started()
+        own = copy.deepcopy(self)
         own._seen += series.first
         return own.push(values, series.micros, series.imputed)
-
-    def started(self) -> "Season":
-        """A copy that goes on with other readings."""
-        return copy.deepcopy(self)
 
     def push(self, values: Floats, micros: Integers | None, imputed: Flags | None = None) -> Floats:
         """Add readings (time, variable) with their times in UTC; returns them less what is usual, or 0 if `imputed`."""
@@ -210,8 +200,8 @@ class Season(Saved):
         if micros is None or not self.by_clock:
             return "at this point of its cycle"
         today = int(self._placed(1, np.array([micros]))[1][0, 1])
-        working = "weekends " if today >= SATURDAY else "working days "
-        days = {DAILY: "", WORKING: f"on {working}", WEEKLY: f"on {WEEKDAYS[today]} "}[int(self.kind[i])]
+        working = "on weekends " if today >= SATURDAY else "on working days "
+        days = {DAILY: "", WORKING: working, WEEKLY: f"on {WEEKDAYS[today]} "}[int(self.kind[i])]
         return f"{days}at this {'hour' if len(self._nodes) == HOURS else 'time'}"
 
     def sentences(self, names: Sequence[str]) -> list[str]:
@@ -238,17 +228,18 @@ class Season(Saved):
     def free_days(self) -> list[int]:
         """The holidays in 1970 to 2119, as days since 1970."""
         with warnings.catch_warnings(action="ignore"):  # of some countries, fewer years are known
-            free = {} if self._holidays is None else _holidays(self._holidays)
-            return [day for day in range(54_786) if free and date(1970, 1, 1) + timedelta(day) in free]
+            country, days = self._holidays, (date(1970, 1, 1) + timedelta(k) for k in range(54_786))
+            return [] if country is None else [k for k, day in enumerate(days) if day in _holidays(country, day.year)]
 
     def _placed(self, count: int, micros: Integers | None) -> tuple[Integers, Integers]:
         """Local times or numbers (time,) of readings, and the weekdays (time, 3) of the days before, then and after."""
         self.require_times(micros is not None)
         if micros is None or not self.by_clock:
             return self._seen + np.arange(count), np.zeros((count, 3), np.int64)
-        at = [micro + ahead_of_utc(self._timezone, micro // QUARTER) for micro in micros.tolist()]
-        kinds = [_kinds(self._holidays, time // DAY) for time in at]
-        return np.array(at, np.int64), np.array(kinds, np.int64).reshape(-1, 3)
+        quarters = (micros // QUARTER).tolist()
+        local = [local_clock(self._timezone, self._holidays, quarter) for quarter in quarters]
+        ahead, *kinds = np.array(local, np.int64).reshape(-1, 4).T
+        return micros + ahead, np.stack(kinds, axis=1)
 
     def _run(self, moved: Floats, at: Integers, kinds: Integers, unknown: Flags, imputed: Flags, until: int) -> None:
         fixed = (self.kind, self._nodes, self._usual, self._length, until)
@@ -270,7 +261,7 @@ def _follow(
     kind, nodes, usual, length, until = fixed
     recent, days, centers, sums, open = state
     _, slots, cycles = days.shape
-    seasonal, ordered = np.flatnonzero(kind), np.empty(cycles)
+    seasonal = np.flatnonzero(kind)
     for t in range(len(readings)):
         cycle = at[t] // length
         inside = (at[t] - cycle * length) * slots
@@ -279,21 +270,16 @@ def _follow(
         if occurrence != open[0]:
             _enter(recent, days, centers, sums, open)
             open[0], open[1] = occurrence, kinds[t, 1]
-        offset = (inside - slot * length) / length
-        if offset < nodes[slot] - SAME:
-            side, share = -1, (nodes[slot] - offset) / (nodes[slot] + 1 - nodes[slot - 1])
-        elif offset > nodes[slot] + SAME:
-            side, share = 1, (offset - nodes[slot]) / (1 - nodes[slot] + nodes[(slot + 1) % slots])
-        else:
-            side, share = 0, 0.0
+        late = inside % length / length - nodes[slot]
+        side = 0 if abs(late) <= SAME else -1 if late < 0 else 1
+        share = side * late / (1 + side * (nodes[(slot + side) % slots] - nodes[slot]))
         for step in (0, side):
             if np.isnan(centers[1 + step, 0]):
                 other, place = (occurrence + step) // slots, (occurrence + step) % slots
                 own, today = other % cycles if other < until else -1, kinds[t, 1 + other - cycle]
                 for k in range(len(seasonal)):
-                    centers[1 + step, k] = _center(
-                        recent[k, place], days[k, place], own, today, kind[seasonal[k]], usual[k], ordered
-                    )
+                    alike = kind[seasonal[k]]
+                    centers[1 + step, k] = _center(recent[k, place], days[k, place], own, today, alike, usual[k])
         for k, i in enumerate(seasonal):
             if not (len(unknown) > 0 and unknown[t, i]):
                 sums[0, k] += min(max(readings[t, i], -LARGEST), LARGEST)
@@ -316,22 +302,15 @@ def _enter(recent: Floats, days: Array, centers: Floats, sums: Floats, open: Int
 
 
 @jit
-def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual: float, ordered: Floats) -> float:
+def _center(recent: Floats, days: Array, own: int, today: int, kind: int, usual: float) -> float:
     """The median of a slot over days of one kind, or over all days if there are none; without the `own` cycle."""
-    for alike in (True, False):
-        count = 0
-        for cycle in range(len(days)):
-            value, day = recent[cycle], days[cycle]
-            fits = kind == DAILY or day == today or (kind == WORKING and (day >= SATURDAY) == (today >= SATURDAY))
-            if cycle != own and value == value and (fits or not alike):
-                place = count
-                while place > 0 and ordered[place - 1] > value:
-                    ordered[place] = ordered[place - 1]
-                    place -= 1
-                ordered[place] = value
-                count += 1
-        if count > 0:
-            return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
+    known = ~np.isnan(recent)
+    if own >= 0:
+        known[own] = False
+    alike = days == today if kind == WEEKLY else (kind == DAILY) | ((days >= SATURDAY) == (today >= SATURDAY))
+    for kept in (known & alike, known):
+        if kept.any():
+            return float(np.median(recent[kept]))
     return usual
 
 
@@ -348,8 +327,8 @@ def _best_kinds(values: Floats, unknown: Flags, occurrences: Integers, holidays:
     np.add.at(count, place, ~unknown)
     means = (total / np.maximum(count, 1)).reshape(-1, slots, values.shape[1])
     known = (count > 0).reshape(means.shape)
-    weekdays = np.array([_kinds(holidays, first + day)[1] for day in range(len(means))])
-    groups = {0: None, DAILY: 0 * weekdays, WORKING: weekdays >= SATURDAY, WEEKLY: weekdays}
+    weekdays = np.array([_local("UTC", holidays, (first + day) * DAY // QUARTER)[2] for day in range(len(means))])
+    groups = {0: np.arange(len(means)), DAILY: 0 * weekdays, WORKING: weekdays >= SATURDAY, WEEKLY: weekdays}
     best = np.zeros(values.shape[1], np.int64)
     for kind, span in ((DAILY, 1), (WORKING, WEEKLY), (WEEKLY, WEEKLY)):
         if len(means) >= 2 * span:
@@ -374,15 +353,15 @@ def _apart(means: Floats, known: Flags, days: int) -> Floats:
     return np.asarray((apart * measured).reshape(means.shape))
 
 
-def _left(apart: Floats, group: Integers | Flags | None) -> Floats:
-    """How far (day, slot, variable) from the median of the slot in every other day of the same `group` (day,), if any.
+def _left(apart: Floats, group: Integers | Flags) -> Floats:
+    """How far (day, slot, variable) from the median of the slot in every other day of the same `group` (day,).
 
     At most six weeks are compared with each other, and their level does not count.
     """
     left = apart.copy()
     for part in np.array_split(np.arange(len(apart)), -(-len(apart) // CYCLES)):
-        for kind in () if group is None else np.unique(group[part]):
-            days = part[group[part] == kind]  # type: ignore[index]
+        for kind in np.unique(group[part]):
+            days = part[group[part] == kind]
             for own, others in ((days[::2], days[1::2]), (days[1::2], days[::2])):
                 if len(others):
                     left[own] -= np.median(apart[others], axis=0)

@@ -9,7 +9,7 @@ import onnxruntime as ort
 from cometad.arrays import Floats, Integers
 from cometad.comet import Comet
 from cometad.data.prepare import Trends
-from cometad.data.season import QUARTER, ahead_of_utc
+from cometad.data.season import QUARTER, local_clock
 from cometad.errors import OutputError
 from cometad.export.step import OUTPUTS, READING, STATE, TIME, needs_time
 from cometad.views.joint import FittedJoint
@@ -114,7 +114,7 @@ def run_steps(session: Any, series: Floats, state: Floats | None = None, times: 
 def checked(detector: Comet, model: bytes) -> Agreement:
     """Compare a file with its detector on generated series; raises an error if they disagree."""
     session, agreement, times = opened(model), Agreement(0, 0.0, 0), times_of(detector).tolist()
-    local = np.array([micro + ahead_of_utc(detector.timezone, micro // QUARTER) for micro in times]) / 1e6
+    local = np.array([micro + local_clock(detector.timezone, None, micro // QUARTER)[0] for micro in times]) / 1e6
     for name, series in generated(detector, SEED):
         ours = detector.stream().update_many(series, [micro / 1e6 for micro in times])
         theirs = run_steps(session, series, times=local if needs_time(detector) else None)

@@ -10,7 +10,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -26,7 +26,7 @@ from cometad.data.text import Reading
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.files import write_whole
-from cometad.live.stream import Scored
+from cometad.live.stream import EARLIEST, LATEST, Scored
 from cometad.saving import (
     InvalidState,
     Saved,
@@ -44,7 +44,6 @@ from cometad.series import Order, Series
 KIND = "stream snapshot"
 TOP = 3  # variables listed with each score
 _NEEDS = ("times", "gate")  # facts of a snapshot
-EARLIEST, LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2, 9999))  # seconds; leaves room for bins
 
 Answer = dict[str, Any]
 Time = str | float | None  # as it was sent

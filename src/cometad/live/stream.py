@@ -1,7 +1,9 @@
 """Online scoring: readings in, scores out."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
@@ -25,6 +27,7 @@ _PLAIN, _DOUBLE = frozenset((np.ndarray, list, tuple)), np.dtype(np.float64)
 
 KIND = "Stream"
 SOURCE = "The snapshot"
+EARLIEST, LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2, 9999))  # seconds; leaves room for bins
 
 
 @dataclass(frozen=True, init=False)
@@ -99,6 +102,13 @@ class Scored:
         return range(self.ranking_start, self.ranking_start + len(self.scores))
 
 
+def _micros(at: float) -> int:
+    """A time in seconds since 1970, in microseconds."""
+    if not EARLIEST <= at < LATEST:
+        raise InputError(f"The time {at} is out of range. Send seconds since 1970.")
+    return round(at * 1e6)
+
+
 def _flag(value: object, name: str) -> bool:
     return bool(of_type(value, bool, name))
 
@@ -159,8 +169,7 @@ class Stream:
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         trends = self._detector.trends_
         self._trends = TrendRun(trends) if trends.any else None
-        season = self._detector.season_
-        self._season = None if season is None else season.started()
+        self._season = copy.deepcopy(self._detector.season_)
         self._order = Order(self._late)
         self._warned = False  # about columns that are missing
         self._seen = 0
@@ -223,15 +232,11 @@ class Stream:
         Events know their times if `at` has that of the reading, in seconds since 1970. A refused reading leaves the
         stream unchanged.
         """
-        times = None if at is None else np.array([round(at * 1e6)])
+        times = None if at is None else np.array([_micros(at)])
         values = self._plain(reading)
         if values is not None:
-            if self._season is not None:
-                self._season.require_times(times is not None)
-            self._seen += 1
-            if times is not None or len(self._waiting):
-                self._wait(1, times)
-            return self._scored(self._push(values[None], times))
+            self._take(1, times)
+            return self._scored(self._push(values[None]))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
         if isinstance(reading, list):
@@ -272,8 +277,8 @@ class Stream:
 
         `at` has the times of an array's readings, in seconds since 1970.
         """
-        known = at is not None and None not in at
-        return self._update_many(readings, np.round(np.array(at) * 1e6).astype(np.int64) if known else None)
+        times = [_micros(each) for each in (() if at is None else at) if each is not None]
+        return self._update_many(readings, np.array(times) if times else None)
 
     def _update_many(self, readings: object, times: Integers | None = None) -> Scored:
         if self._finished:
@@ -285,41 +290,44 @@ class Stream:
         if self._filling is not None and self._named:
             series = self._complete(series)
         check_like(series, self._names, self._named, type(self._detector).__name__)
-        if self._season is not None and len(series):
-            self._season.require_times(series.times is not None or times is not None)
+        times = times if series.times is None else series.micros
+        if times is not None and len(times) != len(series):
+            raise InputError(f"Expected {len(series):,} times, one for each reading, got {len(times):,}.")
+        self._take(len(series), times)
         if series.times is not None:
             self._order.dropped += len(arrived) - len(series)
             if len(series):
                 self._order.last = series.times[-1].astype("datetime64[ns]")
-        times = series.micros if times is None else times
-        self._seen += len(series)
-        self._wait(len(series), times)
-        return self._scored(self._push(series.values, times))
+        return self._scored(self._push(series.values))
 
-    def _wait(self, count: int, times: Integers | None) -> None:
-        """Remember the times of readings until they have alert scores; nothing as long as there are none."""
+    def _take(self, count: int, times: Integers | None) -> None:
+        """Count readings, and remember their times until they have alert scores; nothing as long as there are none."""
+        if self._season is not None and count:
+            self._season.require_times(times is not None)
+        self._seen += count
         if times is not None or len(self._waiting):
             known = np.full(count, UNKNOWN) if times is None else times
             earlier = np.full(self._seen - self._given - count - len(self._waiting), UNKNOWN)
             self._waiting = np.concatenate([earlier, self._waiting, known])
 
-    def _push(self, values: Floats, times: Integers | None) -> Iterable[Scores]:
+    def _push(self, values: Floats) -> Iterable[Scores]:
         if self._filling is None:
-            return self._run.push(self._scaling(self._moved(values, times, None)))
+            return self._run.push(self._scaling(self._moved(values)))
         filled = self._filling.push(values)
         return self._push_filled(filled)
 
     def _push_filled(self, filled: Filled) -> Iterable[Scores]:
         imputed = filled.imputed if filled.imputed.any() else None
-        stop = self._seen - self._given - (0 if self._filling is None else self._filling.waits)
-        times = self._waiting[max(stop - len(filled.values), 0) : stop]
-        scaled = self._scaling(self._moved(filled.values, times, imputed))
+        scaled = self._scaling(self._moved(filled.values, imputed))
         return self._run.push(self._detector.substituted(scaled, filled.doubtful), imputed)
 
-    def _moved(self, values: Floats, times: Integers | None, imputed: Flags | None) -> Floats:
+    def _moved(self, values: Floats, imputed: Flags | None = None) -> Floats:
         """What is scored of complete readings."""
         moved = values if self._trends is None else self._trends.push(values, imputed)
-        return moved if self._season is None else self._season.push(moved, times, imputed)
+        if self._season is None:
+            return moved
+        stop = len(self._waiting) - (0 if self._filling is None else self._filling.waits)
+        return self._season.push(moved, self._waiting[max(stop - len(values), 0) : max(stop, 0)], imputed)
 
     def _complete(self, series: Series) -> Series:
         """The series with all columns; missing ones are logged once."""

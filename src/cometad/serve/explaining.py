@@ -77,9 +77,11 @@ def _explained(
     if inside[1] <= inside[0]:
         return None
     try:
-        micros = None if stream.detector.season_ is None else np.round(rows.ats * 1e6).astype(np.int64)
-        times, first = None if micros is None else micros.astype("datetime64[us]"), rows.first - stream.row.first_step
-        series = Series(rows.cells, stream.detector.names_, times, False, first)
+        times, steps = None, np.arange(len(rows.ats))
+        if stream.detector.season_ is not None:  # readings without times that came together have the same one
+            micros = np.round(rows.ats * 1e6).astype(np.int64)
+            times = (np.maximum.accumulate(micros - steps) + steps).astype("datetime64[us]")
+        series = Series(rows.cells, stream.detector.names_, times, False, rows.first - stream.row.first_step)
         explanation = stream.detector.explain(series, inside, context=around)
     except CometadError:  # too few readings are left to look at
         return None

@@ -18,7 +18,8 @@ from cometad.data.resample import Resampling, parse_period, parse_resampling
 from cometad.data.text import Layout
 from cometad.detector import Detector
 from cometad.errors import ParameterError
-from cometad.live.session import EARLIEST, LATEST, Grid, Ordered, Session
+from cometad.live.session import Grid, Ordered, Session
+from cometad.live.stream import EARLIEST, LATEST
 from cometad.serve.models import EventSummary, Recent, State, StreamSettings, StreamState, Top
 
 RECENT = 1024  # scores kept in memory
@@ -206,8 +207,9 @@ class LiveStream:
         return math.nan if self.row.lost_detector else self.detector.statistics_.period
 
     def can_have(self, at: float) -> bool:
-        """Whether a reading may have this time: bins have dates, which are not written for every number."""
-        return -EVER <= at <= EVER if self.settings.resample is None else EARLIEST <= at < LATEST
+        """Whether a reading may have this time: bins and seasons need dates, which are not written for every number."""
+        dated = self.settings.resample is not None or self.detector.season_ is not None
+        return EARLIEST <= at < LATEST if dated else -EVER <= at <= EVER
 
     def state(self, now: float) -> tuple[State, str | None]:
         """One word for how the stream is, and why if it is paused, disconnected or silent."""
