@@ -394,7 +394,7 @@ def test_a_left_out_stretch_is_given_by_its_times_and_variables():
 
 
 def test_left_out_stretches_keep_their_times_in_a_saved_detector(tmp_path):
-    detector = Comet(trim=False).fit(timed(readings()), exclude=[(200, 260), (300, 301)])
+    detector = Comet(trim=False, season="none").fit(timed(readings()), exclude=[(200, 260), (300, 301)])
     detector.save(tmp_path / "plant.comet")
     loaded = Comet.load(tmp_path / "plant.comet")
     assert loaded.trimmed_times_ == detector.trimmed_times_
