@@ -327,7 +327,7 @@ def _best_kinds(values: Floats, unknown: Flags, occurrences: Integers, holidays:
     np.add.at(count, place, ~unknown)
     means = (total / np.maximum(count, 1)).reshape(-1, slots, values.shape[1])
     known = (count > 0).reshape(means.shape)
-    weekdays = np.array([_local("UTC", holidays, (first + day) * DAY // QUARTER)[2] for day in range(len(means))])
+    weekdays = np.array([local_clock("UTC", holidays, (first + day) * DAY // QUARTER)[2] for day in range(len(means))])
     groups = {0: np.arange(len(means)), DAILY: 0 * weekdays, WORKING: weekdays >= SATURDAY, WEEKLY: weekdays}
     best = np.zeros(values.shape[1], np.int64)
     for kind, span in ((DAILY, 1), (WORKING, WEEKLY), (WEEKLY, WEEKLY)):

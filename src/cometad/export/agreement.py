@@ -1,5 +1,6 @@
 """Check an exported file against its detector: both score generated series and must agree."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ def generated(detector: Comet, seed: int) -> Iterator[tuple[str, Floats]]:
         values = moved = detector.scaling_.back(change(_usual(detector, rng), rng))
         if detector.season_ is not None:
             for _ in range(SETTLED):  # what is usual depends on the readings before
-                values = values + moved - detector.season_.started().push(values, times_of(detector))
+                values = values + moved - copy.deepcopy(detector.season_).push(values, times_of(detector))
         yield name, _readings(values, detector.trends_)
 
 
