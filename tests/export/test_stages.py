@@ -1,8 +1,8 @@
 """Each stage of an exported graph against our own code."""
 
+import copy
 from datetime import date
 
-import copy
 import numpy as np
 import pandas as pd
 import pytest

@@ -55,10 +55,10 @@ def without_season(
     inside = graph("Mod", at, length)
     slot = inside * slots / length
     current = (at - inside) / length * slots + slot
-    offset, node = (inside * slots - slot * length).cast(DOUBLE) / float(length), graph("Gather", nodes, slot)
-    early, late = offset < node - SAME, offset > node + SAME
-    to_previous = (node - offset) / graph("Gather", nodes + 1 - np.roll(nodes, 1), slot)
-    to_next = (offset - node) / graph("Gather", 1 - nodes + np.roll(nodes, -1), slot)
+    away = (inside * slots - slot * length).cast(DOUBLE) / float(length) - graph("Gather", nodes, slot)
+    early, late = away < -SAME, away > SAME
+    to_previous = away * -1.0 / graph("Gather", 1 - (np.roll(nodes, 1) - nodes), slot)
+    to_next = away / graph("Gather", 1 + (np.roll(nodes, -1) - nodes), slot)
     share = graph.where(early, to_previous, graph.where(late, to_next, 0.0))
     numbers = graph("Concat", last, current, current + late.cast(INT64) - early.cast(INT64), axis=0)
     places = graph("Mod", numbers, slots)
