@@ -26,7 +26,7 @@ def movements(
     if len(trends.known):
         known = np.where(np.isnan(trends.known), -np.inf, trends.known)  # (value, variable)  infinitely far if unknown
         near, start = graph.constant(known[0]), np.where(gain > 0, known[0], -np.inf)
-        anew = anew | ((reading <= start) & ((reading < level) | graph.constant(start == np.inf)))
+        anew = anew | ((reading <= start) & (reading < level))
         for value in known[1:]:
             near = graph.where(abs(reading - value) < abs(reading - near), value, near)
         states = graph.constant((gain == 0) & np.isfinite(known[0]))
