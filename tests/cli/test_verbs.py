@@ -190,6 +190,7 @@ def test_kinds_are_declared_by_name():
     assert detector.kinds == {"flow": "counter", "heat": "counter", "valve": "state"}
     assert {detector.names_[i]: kind for i, kind in detector.trends_.kinds.items()} == detector.kinds
     assert "cometad: 'valve' holds few values: any other reading counts as far from them." in stderr
+    assert "pass --no-trends" not in stderr  # which is passed, and keeps what is declared
 
 
 def test_left_out_stretches_are_listed_with_their_times():

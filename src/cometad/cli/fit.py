@@ -33,8 +33,8 @@ def fit(
     The readings should come from normal operation. comet leaves out stretches that do not fit the rest, such as faults
     among them, and lists them on stderr; --exclude adds your own, --no-trim keeps everything else. Of variables that
     only grow or wander, it scores the movement; --no-trends scores the readings. Where times are known, it looks for
-    days and weeks that repeat; --season none ignores the time. Every column except the time is a
-    variable. Problems found in the readings are reported on stderr.
+    days and weeks that repeat; --season none ignores the time. Every column except the time is a variable. Problems
+    found in the readings are reported on stderr.
     """
     from cometad.comet import Comet
     from cometad.data.kinds import DOUBTFUL, questions
@@ -57,7 +57,7 @@ def fit(
         made.fit(series)
     made.set_params(verbose=False).save(output)  # verbosity is not part of a saved detector
     for sentence in made.trends_.sentences(made.names_):
-        say(f"{sentence} To score the readings, pass --no-trends.")
+        say(sentence if getattr(made, "kinds", None) else f"{sentence} To score the readings, pass --no-trends.")
     for sentence in [] if made.season_ is None else made.season_.sentences(made.names_):
         say(f"{sentence} To ignore the time, pass --season none.")
     say_first(trimmed(made), "{} more stretches were left out; cometad report lists all of them.")

@@ -92,7 +92,7 @@ DOUBTFUL |= {"calendar": "looks like a part of the date.", "label": "looks like 
 
 
 def questions(series: Series) -> list[Finding]:
-    """What is probably no measurement in a training series; a clock is certain by its name and by each reading."""
+    """Columns of a training series that are probably not measurements; a clock matches its name and every reading."""
     found = []
     for name, values in zip(series.names, series.values.T, strict=True):
         plain, kind = "".join(filter(str.isalpha, name.lower())), ""
@@ -109,7 +109,7 @@ def questions(series: Series) -> list[Finding]:
 
 
 def _tells(part: str, values: Floats, times: Array, zone: int) -> bool:
-    """Whether values (time,) are this part of times that are so many hours ahead, or one more in summer."""
+    """Whether values (time,) are this part of the local time of a zone (hours ahead of UTC), summer time included."""
     import polars
 
     local = [polars.Series(times.astype("M8[us]") + np.timedelta64(hours, "h")).dt for hours in (zone, zone + 1)]
@@ -119,7 +119,7 @@ def _tells(part: str, values: Floats, times: Array, zone: int) -> bool:
 
 
 def certain_kinds(series: Series, declared: Mapping[str, str], search: bool) -> dict[int, str]:
-    """Kinds of variables, by index: those that a user declared by name, and clocks; all others if none is searched."""
+    """Kinds of variables by index: declared ones and clocks; without a `search`, all others are sensors."""
     for name, kind in declared.items():
         if name not in series.names:
             raise unknown("variable", name, series.names)

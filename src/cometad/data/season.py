@@ -84,7 +84,7 @@ def local_clock(timezone: str, holidays: str | None, quarter: int) -> tuple[int,
 
 
 class Season(Saved):
-    """What is usual at each time, and how far readings are from it: less the center of their slot.
+    """Subtracts from each reading what is usual at its time: the center of its slot.
 
     Between the mean times of two slots' readings, their centers are interpolated. An occurrence enters the memory when
     the next one begins, as the mean of its measured readings, so no reading is compared with itself. In training, the
@@ -110,7 +110,7 @@ class Season(Saved):
         self, kind: Integers, timezone: str, holidays: str | None, length: int = DAY, slots: int = HOURS
     ) -> None:
         self._timezone, self._holidays, self._length = timezone, holidays, length  # in microseconds or readings
-        self.kind = kind  # (variable,)  how many kinds of days are told apart; 0 without a season
+        self.kind = kind  # (variable,)  DAILY, WORKING or WEEKLY; 0 without a season
         self._nodes = np.zeros(slots)  # mean time of the readings within each slot
         seasonal, cycles = int((kind > 0).sum()), min(CYCLES, HOURS * CYCLES // slots)
         self._recent = np.full((seasonal, slots, cycles), np.nan)  # means of the last occurrences
@@ -125,7 +125,7 @@ class Season(Saved):
     def fit(
         cls, season: str | int, timezone: str, holidays: str | None, series: Series, learned: Flags
     ) -> "tuple[Season | None, Floats]":
-        """Find the seasons of a training series; returns them, or None, and what the series is without them.
+        """Find the seasons of a training series; returns them, or None, and the series without them.
 
         Only the `learned` (time,) readings enter. "auto" looks for the coarsest kinds of days that explain held-out
         readings: all alike, working days and weekends, or weekdays.
@@ -158,7 +158,7 @@ class Season(Saved):
         return found, found._learn(series, at, kinds, unknown)
 
     def _learn(self, series: Series, at: Integers, kinds: Integers, unknown: Flags) -> Floats:
-        """Fill the memory with a training series; returns what it is without the seasons."""
+        """Fill the memory with a training series; returns the series without its seasons."""
         length, moved, slots = self._length, series.values.copy(order="C"), len(self._nodes)
         place = at % length * slots // length
         inside = (at % length * slots - place * length) / length
@@ -175,7 +175,7 @@ class Season(Saved):
         return moved
 
     def __call__(self, series: Series, values: Floats) -> Floats:
-        """What the values (time, variable) of a whole series are without their seasons."""
+        """The values (time, variable) of a whole series without their seasons."""
         own = copy.deepcopy(self)
         own._seen += series.first
         return own.push(values, series.micros, series.imputed)

@@ -33,9 +33,9 @@ SHOWN = 16  # readings of a reason, at most
 REPLACED = 3  # variables that others may lean on
 LEADING = 32  # readings before an event that may belong to its fault
 BLOCKS = 256  # of steps that are replaced one after the other: one by one, unless an event is longer
-ROUNDS = 3  # until what is expected of a reading hardly depends on itself
-RELATED = 0.7  # correlation from which a variable follows another one
-BROKEN = 3.0  # standard deviations of what the other variable does not explain
+ROUNDS = 3  # after them, what is expected of a reading hardly depends on the reading itself
+RELATED = 0.7  # absolute correlation from which a variable follows another
+BROKEN = 3.0  # residual standard deviations from which it no longer does
 ROUNDING = 4 * np.finfo(np.float64).eps  # of a movement, relative to the readings
 NOTHING = "no more unusual than before"
 
@@ -162,9 +162,9 @@ class ViewsExplainer:
         return Named(voice, next((v for v in order if not np.isnan(bands[v])), None))
 
     def _related(self, named: Named, i: int, own: Floats, start: int, stop: int) -> Named:
-        """The same, in the words of the variable that variable `i` no longer follows, if there is one.
+        """Rephrase the reason of variable `i` as "no longer follows" another variable, if that is what happened.
 
-        It is the healthy one that follows it most closely in training, if it does not explain the readings now.
+        That is the healthy variable closest to it in training, provided that it does not explain the readings now.
         """
         if not named.voice.relation:
             return named

@@ -29,7 +29,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._say_listening()  # only now: whoever reads it may stop the service at once, and signals are handled
+        self._say_listening()  # signals are handled by now: whoever reads it may stop the service at once
 
     def handle_exit(self, sig: int, frame: object) -> None:
         # Not uvicorn's own, which raises the signal again at the end: a service that was asked to stop has not failed.
