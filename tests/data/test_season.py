@@ -557,14 +557,14 @@ def test_bad_parameters_are_named(parameters, words):
 @pytest.mark.parametrize(
     ("parameters", "readings", "words"),
     [
-        ({"season": "1d"}, NORMAL, "The detector has a season, so every reading needs a time"),
-        ({"season": "1w"}, FRAME[:300], "A season of 1w would have 168 of these 300 readings"),
-        ({"season": 400}, NORMAL[:700], "A season of 400 would have 400 of these 700 readings"),
-        ({"season": 1500}, NORMAL, "A season of 1500 would have 1,500 of these 1,344 readings"),
+        ({"season": "1d"}, NORMAL, "With a season, every reading needs a time"),
+        ({"season": "1w"}, FRAME[:300], "A season of 1w spans 168 readings, and the series has 300"),
+        ({"season": 400}, NORMAL[:700], "A season of 400 spans 400 readings, and the series has 700"),
+        ({"season": 1500}, NORMAL, "A season of 1500 spans 1,500 readings, and the series has 1,344"),
         (
             {"season": "1d"},
             frame_of(NORMAL, 86400),
-            r"A season of 1d would have 1 of these 1,344 readings\. Choose one of at least 2",
+            r"A season of 1d spans 1 readings, and the series has 1,344\. Choose one of at least 2",
         ),
     ],
 )

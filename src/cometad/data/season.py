@@ -142,7 +142,7 @@ class Season(Saved):
             if season == "auto":
                 return None, values
             raise InputError(
-                f"A season of {season} would have {steps:,g} of these {rows:,.0f} readings. Choose one of at least 2 "
+                f"A season of {season} spans {steps:,g} readings, and the series has {rows:,.0f}. Choose one of at least 2 "
                 "readings and at most half of the series."
             )
         slots = min(max(length // period, 1), most)
@@ -191,7 +191,7 @@ class Season(Saved):
     def require_times(self, known: bool) -> None:
         """Refuse readings without times, if what is usual depends on them."""
         if self.by_clock and not known:
-            raise InputError("The detector has a season, so every reading needs a time.", advice="season times")
+            raise InputError("With a season, every reading needs a time.", advice="season times")
 
     def usually(self, i: int, micros: int | None) -> str:
         """When variable `i` usually reads what is expected at a time, in words; empty without a season."""
