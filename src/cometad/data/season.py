@@ -142,8 +142,8 @@ class Season(Saved):
             if season == "auto":
                 return None, values
             raise InputError(
-                f"A season of {season} spans {steps:,g} readings, and the series has {rows:,.0f}. Choose one of at least "
-                "2 readings and at most half of the series."
+                f"A season of {season} spans {steps:,g} readings, and the series has {rows:,.0f}. Choose one of at "
+                "least 2 readings and at most half of the series."
             )
         slots = min(max(length // period, 1), most)
         unknown = ~learned[:, None] | (np.isnan(values) if series.imputed is None else series.imputed)
